@@ -1,4 +1,4 @@
-"""The type that sums, products and means are added up in, and arrays of it."""
+"""The type that sums, products and means are added up in, and arrays of it; the types of 16 bits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["accumulation_type", "widened"]
+__all__ = ["NARROW", "accumulation_type", "is_narrow", "widened"]
+
+NARROW = ("float16", "bfloat16")
+"""The names of the floating types of 16 bits, whose numbers are computed and added up in float32."""
+
+
+def is_narrow(dtype: Any) -> bool:
+    """Return whether a NumPy dtype is one of NARROW."""
+    return dtype.itemsize == 2 and dtype.name in NARROW
 
 
 def accumulation_type(dtype: Any) -> np.dtype[Any]:

@@ -12,6 +12,8 @@ import opbox as mx
 from opbox_ops.compute import highest_level
 from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD
 from opbox_ops.onednn import product
+from opbox_ops.onednn.library import library
+from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes import PASSES
 from tests.executor.test_parts import compiled, operators
 
@@ -42,15 +44,21 @@ def recurrent(steps=LEAST_CALLS, bias=True, rows=BATCH):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [1, BATCH, 33])
-def test_the_same_to_the_last_bit(rows, bias):
-    (tested, grads), (plain, expected) = (compiled(*recurrent(7, bias, rows), passes) for passes in (PASSES, WITHOUT))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_same_to_the_last_bit(rows, bias, dtype):
+    if dtype == "bfloat16" and not getattr(library(), "has_bfloat16", False):
+        pytest.skip("a processor that does not multiply bfloat16")
+    (tested, grads), (plain, expected) = (
+        compiled(*recurrent(7, bias, rows), passes, dtype=numpy_dtype(dtype)) for passes in (PASSES, WITHOUT)
+    )
     assert operators(tested).count(PACK.name) == 1
     assert operators(tested).count(PACKED.name) == 7
     assert operators(tested).count(PACK_BACKWARD.name) == 1
     assert operators(tested).count(PACKED_BACKWARD.name) == 7
     for executor in (tested, plain):
         for _ in range(2):
-            executor._external["arg", "w"][...] *= 0.5
+            weight = executor._external["arg", "w"]
+            weight *= weight.dtype.type(0.5)
             executor.forward(is_train=True)
             executor.backward()
     np.testing.assert_array_equal(tested.outputs[0], plain.outputs[0])

@@ -71,11 +71,11 @@ def along_rows():
     return mx.sym.MakeLoss(mx.sym.sum(mx.sym.tanh(x[0]) * x[1])), {"data": (6, 5)}
 
 
-def compiled(symbol, shapes, passes, req="write"):
+def compiled(symbol, shapes, passes, req="write", dtype=np.float32):
     graph = load(json.loads(symbol.tojson()))
     inferred = infer_shape(graph, shapes)
     rng = np.random.default_rng(0)
-    args = {n.name: rng.normal(size=inferred.of(n.entries()[0])).astype(np.float32) for n in graph.arguments}
+    args = {n.name: rng.normal(size=inferred.of(n.entries()[0])).astype(dtype) for n in graph.arguments}
     kinds = {n: a.shape for n, a in args.items()}, {n: a.dtype for n, a in args.items()}
     plan = compile_plan(graph, *kinds, dict.fromkeys(args, req), passes=passes)
     grads = {name: np.ones_like(array) for name, array in args.items()}

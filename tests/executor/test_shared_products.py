@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox_ops.accumulation import NARROW
 from opbox_ops.backend import backend_for
 from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED
-from opbox_service.executor import compile_plan
+from opbox_ops.onednn import product
+from opbox_protocol.mxnet import numpy_dtype
+from opbox_service.executor import bind, compile_plan
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.shared_products import GROWTH, shared_products
 from opbox_service.executor.run import BoundPlan
@@ -36,11 +39,14 @@ def unrolled(bias=True):
     return mx.sym.MakeLoss(mx.sym.sum(h * h), name="loss")
 
 
-def compiled(symbol, shapes, passes, dtype="float32", req="write"):
+def compiled(symbol, shapes, passes, dtype="float32", req="write", wide=False):
+    """An executor and its gradients; `wide` computes in float32 with the numbers that `dtype` has."""
     graph = load(json.loads(symbol.tojson()))
     inferred = infer_shape(graph, shapes)
     rng = np.random.default_rng(0)
     args = {n.name: rng.normal(size=inferred.of(n.entries()[0])).astype(dtype) for n in graph.arguments}
+    if wide:
+        args = {name: array.astype("float32") for name, array in args.items()}
     reqs = req if isinstance(req, dict) else {name: req for name in args if name != "data"}
     plan = compile_plan(
         graph, {n: a.shape for n, a in args.items()}, {n: a.dtype for n, a in args.items()}, reqs, passes=passes
@@ -92,9 +98,31 @@ def test_products_of_many_rows_are_cut():
     np.testing.assert_allclose(shared.outputs[0], plain.outputs[0], rtol=1e-9)
 
 
-def test_half_precision_rounds_after_each_step_as_before():
-    (shared, _), _ = both(unrolled(), SHAPES, dtype="float16")
-    assert not {STACKED.name, SUMMED.name} & set(operators(shared))
+@pytest.mark.parametrize("large", [False, True], ids=["by NumPy", "in blocks"])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_sums_of_numbers_of_16_bits_are_float32s(dtype, large, monkeypatch):
+    for limit in ("LEAST", "FEWEST", "FEWEST_IN_BLOCKS") if large else ():
+        monkeypatch.setattr(product, limit, 1)
+    executors = both(unrolled(), SHAPES, dtype=numpy_dtype(dtype))
+    exact = both(unrolled(), SHAPES, dtype=numpy_dtype(dtype), wide=True)[1]
+    assert {STACKED.name, SUMMED.name} <= set(operators(executors[0][0]))
+    assert not {STACKED.name, SUMMED.name} & set(operators(executors[1][0]))
+
+    def error(executor, grads, name):
+        array, expected = (grads[name], exact[1][name]) if name else (executor.outputs[0], exact[0].outputs[0])
+        return float(np.sqrt(np.mean((array.astype("f4") - expected) ** 2)))
+
+    for name in ("", "w", "v", "b", "h"):
+        shared, plain = (error(*executor, name) for executor in executors)
+        # What is not summed is rounded as often as before, in another order.
+        assert shared <= 1.25 * plain, name
+
+
+def test_by_numpy_alone_numbers_of_16_bits_round_after_each_step():
+    graph, args = load(json.loads(unrolled().tojson())), compiled(unrolled(), SHAPES, PASSES, dtype="float16")[0]
+    arrays = {name: args._external["arg", name] for name in graph.argument_names}
+    executor = bind(graph, args=arrays, backend=CPU, random=CPU.random(0), level="reference")
+    assert STACKED.name not in operators(executor)
 
 
 def test_a_monitor_sees_every_product_in_the_order_of_the_graph():

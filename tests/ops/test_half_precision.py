@@ -13,10 +13,10 @@ import pytest
 
 import opbox as mx
 from opbox_ops import registry
+from opbox_ops.accumulation import NARROW
 from opbox_ops.backend import backend_for
 from opbox_ops.c_compiler import may_compile
 from opbox_ops.compute import ArraySpec, CallSpec
-from opbox_ops.expression.functions import ROUNDING
 from opbox_ops.layout import CHANNELS_LAST
 from opbox_ops.onednn import convolution, half_precision, half_product
 from opbox_ops.onednn.half_pointwise import HalfPointwise
@@ -93,7 +93,7 @@ CASES = {
     "dot": Case("dot", ((20, 30), (30, 20)), {"transpose_a": True, "transpose_b": True}),
     "max": Case("Pooling", ((2, 8, 9, 9),), {"kernel": (3, 3), "stride": (2, 2), "pool_type": "max"}),
 }
-HALVES = list(ROUNDING)
+HALVES = list(NARROW)
 
 
 @contextmanager

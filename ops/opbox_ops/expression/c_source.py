@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..accumulation import is_narrow
 from ..half_numbers_text import HALF_NUMBERS
 from ..shares_text import SHARES
 from .c_operators import C_OPERATORS
@@ -23,7 +24,7 @@ from .functions import FUNCTIONS, ROUNDING
 from .numpy_loops import LOOP
 from .program import COPY, Instruction, Program
 
-__all__ = ["THREADED", "CSource", "c_source", "is_half", "work_of"]
+__all__ = ["THREADED", "CSource", "c_source", "work_of"]
 
 _TYPES = {
     "float32": "float",
@@ -36,9 +37,8 @@ _TYPES = {
     "int32": "int",
     "int64": "long long",
 }
-"""The types of arrays that a kernel reads; it writes the floating ones."""
-_HALVES = tuple(ROUNDING)
-"""Types whose arrays are converted a piece at a time, from or to a row of float32 in the cache."""
+"""The types of arrays that a kernel reads; it writes the floating ones. Those of 16 bits are converted a piece at a
+time, from or to a row of float32 in the cache."""
 _INLINE = {
     **C_OPERATORS,
     "abs": "__builtin_fabs{f}({a})",
@@ -156,11 +156,6 @@ class CSource:
     loops: tuple[str, ...]
 
 
-def is_half(dtype: np.dtype[Any]) -> bool:
-    """Return whether numbers of this type have 16 bits, and are computed in float32."""
-    return dtype.name in _HALVES
-
-
 def work_of(program: Program) -> int:
     """How long an element takes: a step counts one, and a loop of NumPy's four, as `tanh` and `exp` do."""
     return sum(_LOOP_WORK if _is_loop(step) else 1 for step in program.steps)
@@ -183,9 +178,9 @@ def c_source(
     if work.name not in ("float32", "float64") or any(dtype.name not in _TYPES for dtype in types):
         return None
     targets = types[program.arrays :]
-    if any(dtype.kind != "f" and not is_half(dtype) for dtype in targets):
+    if any(dtype.kind != "f" and not is_narrow(dtype) for dtype in targets):
         return None
-    if work.itemsize > 4 and any(map(is_half, targets)):
+    if work.itemsize > 4 and any(map(is_narrow, targets)):
         return None  # rounded twice
     return _Writer(program, work, types, repeated).write()
 
@@ -214,7 +209,7 @@ class _Writer:
         steps, arrays = self.program.steps, self.program.arrays
         last = max(self.phase, default=0)
         buffered = self._between(last)
-        halves = [k for k, dtype in enumerate(self.types) if is_half(dtype) and not self._is_repeated(k)]
+        halves = [k for k, dtype in enumerate(self.types) if is_narrow(dtype) and not self._is_repeated(k)]
         size = max(len(buffered) * self.work.itemsize + len(halves) * 4, 1)
         if len(buffered) + len(halves) > _MOST_PIECES:
             return None
@@ -254,7 +249,7 @@ class _Writer:
 
     def _repeated_number(self, k: int) -> list[str]:
         """The value of an array of which a row is one element."""
-        if not is_half(self.types[k]):
+        if not is_narrow(self.types[k]):
             return [f"  const {self._kind(k)} v{k} = a{k}[0];"]
         return [f"  float v{k};", f"  widen_{self.types[k].name}(&v{k}, a{k}, 1);"]
 
@@ -334,7 +329,7 @@ class _Writer:
                 lines.append(f"      const {self._kind(value)} v{value} = b{value}[j];")
                 continue
             if not self.repeated[value]:
-                place = f"h{value}[j]" if is_half(self.types[value]) else f"a{value}[from + j]"
+                place = f"h{value}[j]" if is_narrow(self.types[value]) else f"a{value}[from + j]"
                 lines.append(f"      const {self._kind(value)} v{value} = {place};")
         for i in steps:
             value, step = arrays + i, self.program.steps[i]
@@ -346,7 +341,7 @@ class _Writer:
         if stores:
             for k, value in sorted(self.stored.items()):
                 target = arrays + k
-                half = is_half(self.types[target])
+                half = is_narrow(self.types[target])
                 place = f"h{target}[j]" if half else f"a{target}[from + j]"
                 kind = "float" if half else _TYPES[self.types[target].name]
                 lines.append(f"      {place} = ({kind}){self._name(value)};")
@@ -382,7 +377,7 @@ class _Writer:
         """The C type of a value: a mask is as wide as the numbers beside it, for the vectors' sake."""
         if value >= self.program.arrays:
             return ("int" if self.work.itemsize == 4 else "long") if self._is_mask(value) else "W"
-        return "float" if is_half(self.types[value]) else _TYPES[self.types[value].name]
+        return "float" if is_narrow(self.types[value]) else _TYPES[self.types[value].name]
 
     def _name(self, value: int) -> str:
         return f"c{-1 - value}" if value < 0 else f"v{value}"

@@ -17,6 +17,7 @@ import numpy as np
 
 from opbox_protocol.mxnet import numpy_dtype
 
+from ..accumulation import NARROW
 from ..compute import Array
 from .single_erf import single_erf
 
@@ -52,7 +53,7 @@ class Function:
     scratch: int = 0
 
 
-ROUNDING = {"float16": "round_float16", "bfloat16": "round_bfloat16"}
+ROUNDING = {name: f"round_{name}" for name in NARROW}
 """The function that rounds to a type, by its name."""
 _QUOTIENT = (
     "floor_divide(a, b) + logical_and(logical_and(floor_divide(a, b) * b != a, logical_xor(a < 0, b < 0)), b != 0)"

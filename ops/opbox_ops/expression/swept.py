@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from .. import c_compiler
+from ..accumulation import is_narrow
 from ..bound_calls import Call
 from ..compute import Array
 from ..onednn.library import library, shared_threads
-from .c_source import THREADED, c_source, is_half, work_of
+from .c_source import THREADED, c_source, work_of
 from .numpy_loops import Loop, loop_of
 from .program import Program
 
@@ -137,7 +138,7 @@ class SweepTable:
 
     def _is_one_loop(self, arrays: Sequence[Array], targets: Sequence[Array]) -> bool:
         """Return whether it is a single loop of NumPy's, which converts no numbers of 16 bits: those are slow."""
-        return len(self.program.steps) == 1 and not any(is_half(array.dtype) for array in (*arrays, *targets))
+        return len(self.program.steps) == 1 and not any(is_narrow(array.dtype) for array in (*arrays, *targets))
 
     def task(
         self, shape: tuple[int, ...], arrays: Sequence[Array], targets: Sequence[Array], numbers: Sequence[Any]
@@ -167,7 +168,7 @@ def _shares(program: Program, elements: int) -> bool:
 
 def _switching(table: SweepTable, values: tuple[Any, ...], by: Call) -> Call:
     """NumPy's call `by`, until there is a kernel. It runs once a step of a plan, hence as one function."""
-    halves = any(is_half(array.dtype) for array in (*values[1], *values[2]))
+    halves = any(is_narrow(array.dtype) for array in (*values[1], *values[2]))
     heat = math.prod(values[0]) * len(table.program.steps) * (HALVES_TAKE if halves else 1)
     sweep: Sweep | None = None
     settled: Call | None = None

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..accumulation import is_narrow
 from ..compute import Array, Arrays, ArraySpec, CallSpec, Temp
 from ..cuda.product import matmul, takes_narrow
 from ..infer import size_of
 
-__all__ = ["backward_copies", "is_narrow", "product", "wide_copies"]
-
-
-def is_narrow(dtype: Any) -> bool:
-    """Return whether products of this type (float16, bfloat16) are summed in float32."""
-    return bool(dtype.char == "e" or dtype.kind == "V")
+__all__ = ["backward_copies", "product", "wide_copies"]
 
 
 def wide_copies(*arrays: ArraySpec) -> list[Temp]:

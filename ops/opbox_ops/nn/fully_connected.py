@@ -14,12 +14,13 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
+from ..accumulation import is_narrow
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
 from ..large_products import MOST
-from ..linalg.product import is_narrow, product, wide_copies
+from ..linalg.product import product, wide_copies
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, PositiveInt
 from ..registry import Slot, register, register_backward, unless

@@ -19,13 +19,12 @@ from typing import Any
 
 from opbox_protocol.errors import ShapeError
 
-from ..accumulation import accumulation_type
+from ..accumulation import accumulation_type, is_narrow
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..cuda.product import matmul
 from ..gradient import grad_use_in
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape, size_of
 from ..linalg.matrix import turned
-from ..linalg.product import is_narrow
 from ..params import Field, Params, PositiveInt
 from ..registry import Op, register, register_backward
 

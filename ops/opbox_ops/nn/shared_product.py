@@ -27,6 +27,7 @@ __all__ = [
     "SUMMED",
     "SharedProductParams",
     "pieces",
+    "stack",
     "stacked_by",
     "stacked_temps",
     "sum_products",
@@ -147,11 +148,14 @@ Stacking: TypeAlias = Callable[[Array, Arrays, Array | None, Array | None], Call
 """From rows, arrays, sums and a temporary to a call that stacks the arrays, and sums the rows: `stacked_rows`."""
 
 
-def stacked_by(xp: Any) -> Stacking:
-    """What `stacked_rows` does, by the array library `xp`."""
+def stacked_by(xp: Any, copying: Callable[[Array, Array], Callable[[], Any]] | None = None) -> Stacking:
+    """What `stacked_rows` does, by the array library `xp`; `copying` makes a copy from source and target."""
 
     def stacked(rows: Array, arrays: Arrays, sums: Array | None, part: Array | None) -> Callable[[], None]:
-        calls: list[Callable[[], Any]] = [partial(xp.copyto, block, array) for block, array in stack(rows, arrays)]
+        pairs = stack(rows, arrays)
+        calls: list[Callable[[], Any]] = [
+            partial(xp.copyto, block, array) if copying is None else copying(array, block) for block, array in pairs
+        ]
         if sums is not None:
             calls.append(partial(xp.sum, rows, axis=0, out=sums if part is None else part))
         if part is not None:

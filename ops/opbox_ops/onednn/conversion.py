@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ..accumulation import is_narrow
 from ..bound_calls import Call
-from ..compute import Array
+from ..compute import Array, CallSpec
 from ..expression.language import Expression
 from ..expression.operators import kernel_of
 from ..expression.pointwise import Pointwise, program_of
 
-__all__ = ["converting"]
+__all__ = ["converting", "widened_call"]
 
+_FLOAT32 = np.dtype(np.float32)
 _COPY = Pointwise(("x",), (Expression("x", ("x",)),))
 
 
@@ -27,3 +30,12 @@ def converting(source: Array, target: Array) -> Call:
 @cache
 def _program(source: np.dtype[Any], target: np.dtype[Any]) -> Any:
     return program_of(_COPY, [source], [target], (0,))
+
+
+def widened_call(call: CallSpec) -> CallSpec:
+    """The call with float32 in place of types of 16 bits."""
+    inputs, outputs = (
+        tuple([replace(spec, dtype=_FLOAT32) if is_narrow(spec.dtype) else spec for spec in specs])
+        for specs in (call.inputs, call.outputs)
+    )
+    return replace(call, inputs=inputs, outputs=outputs)

@@ -4,8 +4,8 @@ What is read is widened into temporaries, the compute runs on these, and what it
 reference does, whose products are NumPy's. It is asked where no compute of oneDNN's own has taken the call: bfloat16
 where the processor has instructions for it, and float16 in pooling and batch normalisation.
 
-oneDNN's convolutions and products in float16 are not used. They widen the numbers themselves and multiply float32, and
-there are none for the gradients of weights but loops without vectors. Two threads with AVX-512 and its float16, forward
+oneDNN's convolutions in float16 are not used. They widen the numbers themselves and multiply float32, and there are
+none for the gradients of weights but loops without vectors. Two threads with AVX-512 and its float16, forward
 by oneDNN and by this, ms: 64 channels of 56 x 56 by 3 x 3 1.25 and 0.56, 8 images of 256 channels of 14 x 14 8.9 and
 4.2, 256 channels of 56 x 56 to 64 by 1 x 1 0.70 and 0.68; with the gradients 967 and 1.9, 7,360 and 13, 453 and 2.
 """
@@ -21,13 +21,14 @@ import numpy as np
 from opbox_protocol.errors import UnsupportedError
 
 from .. import registry
+from ..accumulation import is_narrow
 from ..bound_calls import as_one
 from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Reusable, Temp
-from ..expression.functions import ROUNDING
 from ..infer import size_of
 from ..layout import as_laid, logical, physical
+from ..nn.shared_product import STACKED, SUMMED
 from ..operator import Op
-from .conversion import converting
+from .conversion import converting, widened_call
 from .primitive import PackedRuns
 
 __all__: list[str] = []
@@ -50,20 +51,6 @@ _BY_NUMPY = _with_gradients(
 MOST_COPIED = 1 << 13
 """Numbers of all arrays of a call without a graph up to which it is bound once, to arrays of its own: NumPy converts
 them in less time than binding takes."""
-_FLOAT32 = np.dtype(np.float32)
-
-
-def _is_half(spec: ArraySpec) -> bool:
-    return spec.dtype.name in ROUNDING
-
-
-def _widened(call: CallSpec) -> CallSpec:
-    """The call with float32 in place of types of 16 bits."""
-    inputs, outputs = (
-        tuple([replace(spec, dtype=_FLOAT32) if _is_half(spec) else spec for spec in specs])
-        for specs in (call.inputs, call.outputs)
-    )
-    return replace(call, inputs=inputs, outputs=outputs)
 
 
 class _Widening:
@@ -83,11 +70,11 @@ class _Widening:
         States are not widened: they would have to be written back.
         """
         specs = (*call.inputs, *call.outputs)
-        if not any(map(_is_half, specs)) or any(spec.dtype == np.float64 for spec in specs):
+        if not any(is_narrow(spec.dtype) for spec in specs) or any(spec.dtype == np.float64 for spec in specs):
             return None
-        if any(_is_half(call.inputs[i]) for i in self.op.aux_indices(p)):
+        if any(is_narrow(call.inputs[i].dtype) for i in self.op.aux_indices(p)):
             return None
-        wide = _widened(call)
+        wide = widened_call(call)
         try:
             compute = self.op.choose(p, wide)
         except UnsupportedError:
@@ -109,7 +96,7 @@ class _Widening:
     def _own_temps(self, call: CallSpec) -> list[Temp]:
         """Room for each input and output in float32, of no elements where it is so already, or not wanted."""
         wanted = [*call.inputs, *(spec if call.wants(k) else None for k, spec in enumerate(call.outputs))]
-        return [Temp(as_laid(spec) if spec is not None and _is_half(spec) else (0,)) for spec in wanted]
+        return [Temp(as_laid(spec) if spec is not None and is_narrow(spec.dtype) else (0,)) for spec in wanted]
 
     def temps(self, p: Any, call: CallSpec) -> list[Temp]:
         wide, compute = self._inside(p, call)
@@ -166,14 +153,13 @@ def _through(
     """The arrays to compute on, and by position an array of 16 bits and its room, both as they lie."""
     used, pairs = list(arrays), {}
     for k, (spec, array, room) in enumerate(zip(specs, arrays, rooms, strict=True)):
-        if array is not None and _is_half(spec):
+        if array is not None and is_narrow(spec.dtype):
             used[k] = logical(room, spec.layout)
             pairs[k] = physical(array, spec.layout), room
     return used, pairs
 
 
-def _attach(name: str, level: str) -> None:
-    op = registry.get(name)
+def _attach(op: Op, level: str) -> None:
     widening = _Widening(op, level)
 
     @op.compute(
@@ -191,9 +177,11 @@ def _attach(name: str, level: str) -> None:
 
 def _attach_all() -> None:
     for name in _BY_LIBRARY:
-        _attach(name, "library")
+        _attach(registry.get(name), "library")
     for name in _BY_NUMPY:
-        _attach(name, "reference")
+        _attach(registry.get(name), "reference")
+    for op in (STACKED, SUMMED):
+        _attach(op, "reference")
 
 
 registry.when_loaded(_attach_all)

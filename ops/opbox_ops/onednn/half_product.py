@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from ..bound_calls import as_one
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
-from ..infer import size_of
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
 from ..nn.fully_connected import FullyConnectedParams, backward, op
 from .cache import RECIPES
 from .conversion import converting
 from .library import library
+from .matmul import features_of
 from .primitive import Recipe
 from .product import MOST, Sizes, if_fast, product_recipe
 
-__all__ = ["HalfProduct", "half_product"]
+__all__ = ["HalfProduct", "half_packing_recipe", "half_product", "type_of"]
 
 MOST_SMALL, MOST_ROWS = 1 << 27, 16
 """Multiplications, and rows, columns or terms, up to which a product of float16 is for oneDNN."""
@@ -75,23 +75,25 @@ def half_product(
     return None if recipe is None else HalfProduct(recipe, sizes[2] if bias and dtype == np.float16 else 0)
 
 
-def _matrix(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
-    """The shape of data as a matrix."""
-    axes = 1 if p.flatten else len(data.shape) - 1
-    return size_of(data.shape[:axes]), size_of(data.shape[axes:])
+def half_packing_recipe(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: bool) -> Recipe | None:
+    """out = a @ b.T + bias, or a @ b, of bfloat16 with b packed beforehand; None where oneDNN is not to compute it."""
+    if dtype.name != "bfloat16" or half_product(dtype, sizes, bias, (False, transposed)) is None:
+        return None
+    recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, dtype=dtype))
+    return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
 
 
-def _type_of(call: CallSpec) -> np.dtype[Any] | None:
+def type_of(call: CallSpec) -> np.dtype[Any] | None:
     """The type of all arrays, which are plain; None where there are several."""
     types = {spec.dtype for spec in (*call.inputs, *call.outputs)}
     return types.pop() if call.plain and len(types) == 1 else None
 
 
 def _forward(p: FullyConnectedParams, call: CallSpec) -> HalfProduct | None:
-    dtype = _type_of(call)
+    dtype = type_of(call)
     if dtype is None:
         return None
-    rows, features = _matrix(p, call.inputs[0])
+    rows, features = features_of(p, call.inputs[0])
     return half_product(dtype, (rows, features, p.num_hidden), not p.no_bias, (False, True))
 
 
@@ -130,10 +132,10 @@ def _gradients(p: FullyConnectedParams, call: CallSpec) -> list[HalfProduct | No
 
     None where oneDNN is not to compute one of them.
     """
-    dtype = _type_of(call)
+    dtype = type_of(call)
     if dtype is None:
         return None
-    rows, features = _matrix(p, call.inputs[1])
+    rows, features = features_of(p, call.inputs[1])
     hidden = p.num_hidden
     sizes: list[tuple[Sizes, tuple[bool, bool]]] = [
         ((rows, hidden, features), (False, False)),
@@ -163,7 +165,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     gout, data, weight = inputs
     factors: list[tuple[Array, Array]] = [(gout, weight), (gout, data)]
     if len(outputs) > 2:
-        factors.append((np.ones(_matrix(p, ctx.call.inputs[1])[0], gout.dtype), gout))
+        factors.append((np.ones(features_of(p, ctx.call.inputs[1])[0], gout.dtype), gout))
     rooms, runs = list(ctx.temp), []
     for product, pair, out in zip(_gradients(p, ctx.call) or (), factors, outputs, strict=True):
         if product is not None:

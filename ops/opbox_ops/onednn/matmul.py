@@ -170,7 +170,7 @@ def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     return as_one([stacked_rows(rows, inputs[: p.calls]), product])
 
 
-def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool], ProductRecipe]:
+def summed_parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool], ProductRecipe]:
     """The recipes of products by rows, features, and whether they add; none unless oneDNN is faster for all."""
     if not all_plain_float32(call):
         return {}
@@ -187,17 +187,21 @@ def _parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool]
     return recipes
 
 
-def _summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
+def summed_product_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
     """List the temporaries of the sum, and of the product that needs most."""
-    rooms = zip_longest(*(recipe.temps for recipe in _parts(p, call).values()), fillvalue=Temp((0,), np.uint8))
+    rooms = zip_longest(*(recipe.temps for recipe in summed_parts(p, call).values()), fillvalue=Temp((0,), np.uint8))
     return [*summed_temps(p, call), *(max(room, key=lambda temp: temp.shape) for room in rooms)]
 
 
 @SUMMED.compute(
-    "cpu", level="library", accepts=lambda p, call: bool(_parts(p, call)), temps=_summed_temps, prepares=True
+    "cpu",
+    level="library",
+    accepts=lambda p, call: bool(summed_parts(p, call)),
+    temps=summed_product_temps,
+    prepares=True,
 )
 def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    recipes, own = _parts(p, ctx.call), len(summed_temps(p, ctx.call))
+    recipes, own = summed_parts(p, ctx.call), len(summed_temps(p, ctx.call))
 
     def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], None]]:
         return [recipes[*x.shape, adds].bind(ctx.temp[own:], (g, x, gweight))]

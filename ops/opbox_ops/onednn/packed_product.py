@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..nn.fully_connected import FullyConnectedParams, backward, op
 from ..nn.packed_product import (
@@ -24,7 +26,8 @@ from ..nn.packed_product import (
     PackParams,
 )
 from ..operator import Op
-from .matmul import all_plain_float32, features_of
+from .half_product import half_packing_recipe, type_of
+from .matmul import features_of
 from .product import ProductRecipe, packing_recipe
 
 __all__ = ["LEAST_CALLS"]
@@ -33,17 +36,20 @@ RecipeOf: TypeAlias = Callable[[FullyConnectedParams, CallSpec], ProductRecipe |
 """From parameters and call to the recipe of a product with a packed weight; None where there is none."""
 
 
+def _recipe(call: CallSpec, sizes: tuple[int, int, int], bias: bool, transposed: bool) -> ProductRecipe | None:
+    dtype = type_of(call)
+    if dtype == np.float32:
+        return packing_recipe(sizes, bias, transposed=transposed)
+    return None if dtype is None else half_packing_recipe(dtype, sizes, bias, transposed)
+
+
 def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
-    if not all_plain_float32(call):
-        return None
-    return packing_recipe((*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias)
+    return _recipe(call, (*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
 
 
 def _backward_recipe(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
-    if not all_plain_float32(call):
-        return None
     rows, features = features_of(p, call.inputs[1])
-    return packing_recipe((rows, p.num_hidden, features), bias=False, transposed=False)
+    return _recipe(call, (rows, p.num_hidden, features), bias=False, transposed=False)
 
 
 def _attach(of: Op, reads: tuple[int, ...], pack: Op, product: Op, recipe: RecipeOf) -> None:

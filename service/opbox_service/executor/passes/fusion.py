@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from opbox_ops.accumulation import is_narrow
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpReq
-from opbox_ops.expression.functions import ROUNDING
 from opbox_ops.expression.fused import FUSED, FusedParams, Source, combine, size
 from opbox_ops.expression.pointwise import Pointwise, working_type
 from opbox_ops.infer import size_of
@@ -193,7 +193,7 @@ class _Fusion:
 
     def _flows(self, dtype: np.dtype[Any], work: np.dtype[Any]) -> bool:
         """Return whether a value of an array of this type may flow within a group that computes in `work`."""
-        rounded = dtype.name in ROUNDING and work == np.float32 and self.plan.device == "cpu"
+        rounded = is_narrow(dtype) and work == np.float32 and self.plan.device == "cpu"
         return rounded or dtype == work
 
     def _merged(

@@ -7,7 +7,7 @@
   of their outputs share one such step, which reads them once.
 
 Values that wait for the common step live longer. It is made only where that leaves the most that is alive at once as
-it was, within `GROWTH`. Half precision is left as it is: its sums round after each step.
+it was, within `GROWTH`. On a GPU numbers of 16 bits are left as they are: their sums round after each step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpReq
+from opbox_ops.accumulation import is_narrow
+from opbox_ops.compute import LEVELS, PLAIN, ArraySpec, CallSpec, OpReq
 from opbox_ops.infer import size_of
 from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED, SharedProductParams
 from opbox_ops.node import Node
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 def shared_products(plan: Plan) -> Plan:
     """The plan with common products; it logs which steps they stand for."""
-    steps = [t for t, step in enumerate(plan.steps) if _shared(step) is not None]
+    steps = [t for t, step in enumerate(plan.steps) if _shared(step, plan.device) is not None]
     if len(steps) < 2:
         return plan
     replaced: dict[int, list[Step]] = {}
@@ -56,7 +57,7 @@ def shared_products(plan: Plan) -> Plan:
     return plan
 
 
-def _shared(step: Step) -> Any:
+def _shared(step: Step, device: str) -> Any:
     """The operator of a common product for such steps; None where there is none."""
     if step.node.op is None:
         return None
@@ -66,7 +67,9 @@ def _shared(step: Step) -> Any:
     call = step.call
     specs = (*call.inputs, *call.outputs)
     matrix = call.outputs[0] if op is STACKED else call.inputs[0]
-    if len(matrix.shape) != 2 or call.inputs[0].dtype not in _TYPES:
+    dtype = matrix.dtype
+    narrow = is_narrow(dtype) and device == "cpu" and step.compute.level != LEVELS[0]
+    if len(matrix.shape) != 2 or not (narrow or dtype in _TYPES):
         return None
     alike = all(spec.dtype == matrix.dtype and spec.layout == PLAIN and size_of(spec.shape) for spec in specs)
     return op if alike and matrix.shape[0] < ROWS else None
