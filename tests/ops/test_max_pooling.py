@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox_ops.accumulation import NARROW
 from opbox_ops.compute import Array
 from opbox_ops.nn.max_pooling import MaxPooling, max_pooling
 from opbox_ops.nn.window_sizes import WindowSizes
 from opbox_ops.onednn.library import library
+from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
@@ -34,23 +36,33 @@ GEOMETRIES: list[Any] = [
 ]
 
 
+@pytest.fixture(params=["float32", *NARROW])
+def dtype(request: pytest.FixtureRequest) -> np.dtype[Any]:
+    return numpy_dtype(request.param)
+
+
 @pytest.fixture
-def kernel() -> MaxPooling:
-    compiled_functions = max_pooling()
+def kernel(dtype: np.dtype[Any]) -> MaxPooling:
+    compiled_functions = max_pooling(dtype.name)
     assert compiled_functions is not None
     return compiled_functions
 
 
-def arrays(windows: WindowSizes) -> tuple[Array, Array]:
-    """Data, whole numbers so that maxima come more than once, and a gradient of out."""
+def arrays(windows: WindowSizes, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Data, whole numbers so that maxima come more than once, both zeros among them, and a gradient of out."""
     rng = np.random.default_rng(0)
     batch, _, _, channels = windows.data
-    data = rng.integers(-4, 4, windows.data).astype(np.float32)
-    return data, rng.normal(size=(batch, *windows.out, channels)).astype(np.float32)
+    data = rng.integers(-4, 4, windows.data) * rng.choice([1.0, -1.0], windows.data)
+    return data.astype(dtype), rng.normal(size=(batch, *windows.out, channels)).astype(dtype)
+
+
+def wide(array: Array) -> Array:
+    return array.astype(np.float32)
 
 
 def by_definition(windows: WindowSizes, data: Array, gout: Array) -> tuple[Array, Array]:
-    """Out, and the gradient of data, window by window."""
+    """Out, and the gradient of data, window by window, in float32."""
+    data, gout = wide(data), wide(gout)
     out, gdata = np.empty_like(gout), np.zeros_like(data)
     for n, y, x in np.ndindex(gout.shape[:3]):
         spans = [
@@ -71,36 +83,37 @@ def by_definition(windows: WindowSizes, data: Array, gout: Array) -> tuple[Array
 
 @pytest.mark.parametrize("channels", [1, 7, 32, 45])
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_the_definition(kernel: MaxPooling, geometry: Any, channels: int) -> None:
+def test_the_definition(kernel: MaxPooling, dtype: Any, geometry: Any, channels: int) -> None:
     """To the last bit: gradients are added in the order of windows."""
     size, stride, pad, data_size, out_size = geometry
     windows = WindowSizes((2, *data_size, channels), out_size, size, stride, (1, 1), pad)
-    data, gout = arrays(windows)
-    out, gdata = np.full_like(gout, np.nan), np.full_like(data, np.nan)
+    data, gout = arrays(windows, dtype)
+    out, gdata = np.full_like(gout, np.nan), np.full(data.shape, np.nan, np.float32)
     forward, backward = kernel.forward(windows, data, out), kernel.gradient(windows, gout, data, out, gdata)
     with counted() as allocated:
         forward()
         backward()
     assert not allocated
     expected, gexpected = by_definition(windows, data, gout)
-    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(wide(out), expected)
     np.testing.assert_array_equal(gdata, gexpected)
 
 
 @pytest.mark.parametrize("channels", [3, 32])
-def test_numbers_that_are_none(kernel: MaxPooling, channels: int) -> None:
+def test_numbers_that_are_none(kernel: MaxPooling, dtype: Any, channels: int) -> None:
     """NaN is the maximum, and takes no gradient; an infinite gradient stays in its place."""
     windows = WindowSizes((1, 8, 8, channels), (4, 4), (2, 2), (2, 2), (1, 1), (0, 0))
-    data, gout = arrays(windows)
+    data, gout = arrays(windows, dtype)
+    data[0, 0, 0, 1] = -data.dtype.type(np.nan)
     data[0, 0, 1, 0], data[0, 2, 2, 1], data[0, :2, 2:4, 2] = np.nan, np.inf, -np.inf
     gout[0, 3, 3, 0] = np.inf
-    out, gdata = np.empty_like(gout), np.empty_like(data)
+    out, gdata = np.empty_like(gout), np.empty(data.shape, np.float32)
     kernel.forward(windows, data, out)()
     kernel.gradient(windows, gout, data, out, gdata)()
     expected, gexpected = by_definition(windows, data, gout)
-    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(wide(out), expected)
     np.testing.assert_array_equal(gdata, gexpected)
-    assert np.isnan(out[0, 0, 0, 0])
+    assert np.isnan(wide(out)[0, 0, 0, :2]).all()
     assert out[0, 0, 1, 2] == -np.inf
     assert np.isinf(gdata).sum() == 1
     assert (gdata[0, :2, :2, 0] == 0).all()

@@ -1,4 +1,4 @@
-"""Max pooling in C, of float32 arrays whose channels lie last, forward and backward.
+"""Max pooling in C, of float32, float16 and bfloat16, over arrays whose channels lie last, forward and backward.
 
     out[n, y, x, c] = the largest of data[n, i, j, c] in the window at y, x; NaN where there is one
     gdata[n, i, j, c] = the sum of gout[n, y, x, c] over the windows whose first largest element is i, j
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from .. import c_compiler
+from ..accumulation import is_narrow
 from ..bound_calls import c_call
 from ..call_list import CallList
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs
-from ..layout import CHANNELS_LAST, laid, lie
-from .max_pooling_text import TEXT
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..expression.conversion import converting
+from ..layout import CHANNELS_LAST, as_laid, laid, lie
+from .max_pooling_text import TEXTS
 from .pooling import PoolingParams, backward, op, taps_of
 from .window import channels_first, is_last
 from .window_sizes import WindowSizes
@@ -34,7 +34,7 @@ __all__ = ["MaxPooling", "backward_windows", "forward_windows", "max_pooling"]
 
 @dataclass(frozen=True, slots=True)
 class MaxPooling:
-    """The compiled functions. Arrays are contiguous, of float32, with their channels last."""
+    """The compiled functions. Arrays are contiguous, of one type, with their channels last."""
 
     _forward: Any
     _gradient: Any
@@ -44,7 +44,7 @@ class MaxPooling:
         return self._call(self._forward, windows, data, out)
 
     def gradient(self, windows: WindowSizes, gout: Array, data: Array, out: Array, gdata: Array) -> Callable[[], None]:
-        """Return a call that writes the gradient of data; out is what `forward` has written."""
+        """Return a call that writes the gradient of data, of float32; out is what `forward` has written."""
         return self._call(self._gradient, windows, gout, data, out, gdata)
 
     @staticmethod
@@ -53,18 +53,18 @@ class MaxPooling:
         return c_call(function, (*[array.ctypes.data for array in arrays], addressof(structure)), (arrays, structure))
 
 
-def max_pooling() -> MaxPooling | None:
-    """The compiled functions; None without a compiler.
+def max_pooling(dtype: str = "float32") -> MaxPooling | None:
+    """The compiled functions for a type; None without a compiler.
 
     They are compiled when they are first asked for, which takes a part of a second, and are on disk from then on.
     """
-    return None if c_compiler.mode() == "off" else _compiled()
+    return None if c_compiler.mode() == "off" else _compiled(dtype)
 
 
 @cache
-def _compiled() -> MaxPooling | None:
+def _compiled(dtype: str) -> MaxPooling | None:
     types = {"opbox_max_pooling": [c_void_p] * 3, "opbox_max_pooling_gradient": [c_void_p] * 5}
-    functions = c_compiler.compiled_functions(TEXT, types)
+    functions = c_compiler.compiled_functions(TEXTS[dtype], types)
     return None if functions is None else MaxPooling(*functions)
 
 
@@ -73,11 +73,13 @@ def _windows(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec) 
     last = is_last(p.layout)
     if p.pool_type != "max" or len(data.shape) != 4 or not lie(call, range(len(call.inputs)), (0,)):
         return None
-    if any(spec.dtype != np.float32 for spec in specs) or (data.layout == CHANNELS_LAST) == last:
+    if {spec.dtype for spec in specs} != {data.dtype} or data.dtype.name not in TEXTS:
+        return None
+    if (data.layout == CHANNELS_LAST) == last:
         return None
     shape = channels_first(data.shape, p.layout) or ()
     taps = taps_of(p, shape, channels_first(out.shape, p.layout) or ())
-    if not (math.prod(shape) and taps.meet_data and taps.fit_one_call) or max_pooling() is None:
+    if not (math.prod(shape) and taps.meet_data and taps.fit_one_call) or max_pooling(data.dtype.name) is None:
         return None
     batch, channels, height, width = shape
     out_size, kernel, stride, pad = map(_pair, (taps.out, taps.kernel, taps.stride, taps.pad))
@@ -101,7 +103,7 @@ def backward_windows(p: PoolingParams, call: CallSpec) -> WindowSizes | None:
 
 @op.compute("cpu", level="library", accepts=lambda p, call: forward_windows(p, call) is not None, prepares=True)
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
-    windows, kernel = forward_windows(p, ctx.call), max_pooling()
+    windows, kernel = forward_windows(p, ctx.call), max_pooling(ctx.call.inputs[0].dtype.name)
     assert windows is not None
     assert kernel is not None
     (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
@@ -110,13 +112,27 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     return runs
 
 
-@backward.compute("cpu", level="library", accepts=lambda p, call: backward_windows(p, call) is not None, prepares=True)
+def _sums(call: CallSpec) -> list[Temp]:
+    """The gradient in float32, where its array has 16 bits."""
+    gdata = call.outputs[0]
+    return [Temp(as_laid(gdata))] if is_narrow(gdata.dtype) else []
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: backward_windows(p, call) is not None,
+    temps=lambda p, call: _sums(call),
+    prepares=True,
+)
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
-    windows, kernel = backward_windows(p, ctx.call), max_pooling()
+    windows, kernel = backward_windows(p, ctx.call), max_pooling(ctx.call.inputs[0].dtype.name)
     assert windows is not None
     assert kernel is not None
     arrays, (gdata, *_) = laid(ctx.call, inputs, outputs)
     runs = CallList()
     gout, data, out = map(runs.contiguous, arrays)
-    runs.calls.append(kernel.gradient(windows, gout, data, out, gdata))
+    runs.calls.append(kernel.gradient(windows, gout, data, out, ctx.temp[0] if ctx.temp else gdata))
+    if ctx.temp:
+        runs.calls.append(converting(ctx.temp[0], gdata))
     return runs

@@ -1,13 +1,45 @@
-"""The C of max pooling; `max_pooling` says what it computes, and compiles it."""
+"""The C of max pooling; `max_pooling` says what it computes, and compiles it.
+
+Numbers of 16 bits are compared as integers, which have their order: the size with its sign, NaN above all. Gradients
+are added up in float32.
+"""
 
 from __future__ import annotations
 
+from ..accumulation import NARROW
+from ..half_numbers_text import HALF_NUMBERS
 from ..shares_text import LOOPS
 from .window_sizes import WINDOWS
 
-__all__ = ["TEXT"]
+__all__ = ["TEXTS"]
 
-TEXT = (
+_FLOAT32 = r"""
+typedef float Number, Key;
+#define LOWEST (-__builtin_inff())
+#define LARGER(x, most) (((x) > (most)) | ((x) != (x)) ? (x) : (most))
+#define NUMBER_OF(key) (key)
+#define SAME(x, y) ((x) == (y))
+#define WIDE(from, room, count) (from)
+"""
+_HALF = r"""
+typedef unsigned short Number;
+typedef short Key;
+static inline Key key_of(Number x)
+{
+    const Key size = x & 0x7fff, own = x & 0x8000 ? -size : size;
+    return size > INFINITE ? 0x7fff : own;
+}
+static inline Key larger(Key one, Key other) { return one > other ? one : other; }
+#define LOWEST (-0x7fff)
+#define LARGER(x, most) larger(key_of(x), most)
+#define NUMBER_OF(key) ((key) < 0 ? 0x8000 | -(key) : (key))
+#define SAME(x, y) ((((x) == (y)) | !(((x) | (y)) & 0x7fff)) & (((x) & 0x7fff) <= INFINITE))
+#define WIDE(from, room, count) (WIDEN(room, from, count), room)
+"""
+_INFINITE = {"float16": "0x7c00", "bfloat16": "0x7f80"}
+"""The bits of infinity."""
+
+_TEXT = (
     LOOPS
     + WINDOWS
     + r"""
@@ -26,40 +58,38 @@ static inline Reach reach(long at, long step, long before, long kernel, long siz
     return (Reach){start, MOST(0, -start), LEAST(kernel, size - start)};
 }
 
-void opbox_max_pooling(const float *restrict data, float *restrict out, const Windows *windows)
+void opbox_max_pooling(const Number *restrict data, Number *restrict out, const Windows *windows)
 {
     const Windows w = *windows;
     const long rows = w.batch * w.out_height, row = w.width * w.channels;
     const int threads = w.batch * w.height * row > ALONE ? omp_get_max_threads() : 1;
     IN_THREADS(n, rows, 1) {
-        const float *image = data + n / w.out_height * w.height * row;
+        const Number *image = data + n / w.out_height * w.height * row;
         const Reach down = reach(n % w.out_height, w.down, w.above, w.down_kernel, w.height);
         for (long x = 0; x < w.out_width; x++) {
             const Reach right = reach(x, w.across, w.before, w.across_kernel, w.width);
-            float *to = out + (n * w.out_width + x) * w.channels;
+            Number *to = out + (n * w.out_width + x) * w.channels;
             for (long c = 0; c < w.channels; c += CHANNELS) {
                 const long count = LEAST(w.channels - c, CHANNELS);
-                float most[CHANNELS];
-                for (int k = 0; k < CHANNELS; k++) most[k] = -__builtin_inff();
+                Key most[CHANNELS];
+                for (int k = 0; k < CHANNELS; k++) most[k] = LOWEST;
                 for (long i = down.first; i < down.end; i++)
                     for (long j = right.first; j < right.end; j++) {
-                        const float *from = image + (down.start + i) * row + (right.start + j) * w.channels + c;
+                        const Number *from = image + (down.start + i) * row + (right.start + j) * w.channels + c;
                         if (count == CHANNELS)
-                            for (int k = 0; k < CHANNELS; k++)
-                                most[k] = (from[k] > most[k]) | (from[k] != from[k]) ? from[k] : most[k];
+                            for (int k = 0; k < CHANNELS; k++) most[k] = LARGER(from[k], most[k]);
                         else
-                            for (long k = 0; k < count; k++)
-                                most[k] = (from[k] > most[k]) | (from[k] != from[k]) ? from[k] : most[k];
+                            for (long k = 0; k < count; k++) most[k] = LARGER(from[k], most[k]);
                     }
-                for (long k = 0; k < count; k++) to[c + k] = most[k];
+                for (long k = 0; k < count; k++) to[c + k] = NUMBER_OF(most[k]);
             }
         }
     }
 }
 
 /* Adds a row of gout to the rows of an image from `low` to before `high`. */
-static inline void add_windows(const Windows *w, long y, const float *restrict gout, const float *restrict data,
-                               const float *restrict out, float *restrict gdata, long low, long high)
+static inline void add_windows(const Windows *w, long y, const Number *restrict gout, const Number *restrict data,
+                               const Number *restrict out, float *restrict gdata, long low, long high)
 {
     const Reach down = reach(y, w->down, w->above, w->down_kernel, w->height);
     const long row = w->width * w->channels;
@@ -68,7 +98,9 @@ static inline void add_windows(const Windows *w, long y, const float *restrict g
         const long window = (y * w->out_width + x) * w->channels;
         for (long c = 0; c < w->channels; c += CHANNELS) {
             const long count = LEAST(w->channels - c, CHANNELS);
-            const float *top = out + window + c, *share = gout + window + c;
+            float room[CHANNELS];
+            const float *share = WIDE(gout + window + c, room, count);
+            const Number *top = out + window + c;
             int left[CHANNELS];
             for (int k = 0; k < CHANNELS; k++) left[k] = 1;
             for (long i = down.first; i < down.end; i++) {
@@ -76,23 +108,23 @@ static inline void add_windows(const Windows *w, long y, const float *restrict g
                 const int own = r >= low && r < high;
                 for (long j = right.first; j < right.end; j++) {
                     const long place = r * row + (right.start + j) * w->channels + c;
-                    const float *from = data + place;
+                    const Number *from = data + place;
                     float *to = gdata + place;
                     if (own)
                         for (long k = 0; k < count; k++) {
-                            const int here = (from[k] == top[k]) & left[k];
+                            const int here = SAME(from[k], top[k]) & left[k];
                             to[k] += here ? share[k] : 0;
                             left[k] ^= here;
                         }
                     else
-                        for (long k = 0; k < count; k++) left[k] &= from[k] != top[k];
+                        for (long k = 0; k < count; k++) left[k] &= !SAME(from[k], top[k]);
                 }
             }
         }
     }
 }
 
-void opbox_max_pooling_gradient(const float *restrict gout, const float *restrict data, const float *restrict out,
+void opbox_max_pooling_gradient(const Number *restrict gout, const Number *restrict data, const Number *restrict out,
                                 float *restrict gdata, const Windows *windows)
 {
     const Windows w = *windows;
@@ -115,3 +147,11 @@ void opbox_max_pooling_gradient(const float *restrict gout, const float *restric
 }
 """
 )
+
+
+def _of_halves(dtype: str) -> str:
+    return f"{HALF_NUMBERS}#define INFINITE {_INFINITE[dtype]}\n#define WIDEN widen_{dtype}\n{_HALF}"
+
+
+TEXTS = {"float32": _FLOAT32 + _TEXT} | {dtype: _of_halves(dtype) + _TEXT for dtype in NARROW}
+"""By type of the arrays; a gradient of data is float32's."""

@@ -24,11 +24,11 @@ from .. import registry
 from ..accumulation import is_narrow
 from ..bound_calls import as_one
 from ..compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Reusable, Temp
+from ..expression.conversion import converting, widened_call
 from ..infer import size_of
 from ..layout import as_laid, logical, physical
 from ..nn.shared_product import STACKED, SUMMED
 from ..operator import Op
-from .conversion import converting, widened_call
 from .primitive import PackedRuns
 
 __all__: list[str] = []

@@ -21,9 +21,9 @@ import numpy as np
 
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
+from ..expression.conversion import converting
 from ..nn.fully_connected import FullyConnectedParams, backward, op
 from .cache import RECIPES
-from .conversion import converting
 from .library import library
 from .matmul import features_of
 from .primitive import Recipe

@@ -15,6 +15,7 @@ import numpy as np
 from ..accumulation import is_narrow
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..expression.conversion import converting, widened_call
 from ..nn.shared_product import (
     STACKED,
     SUMMED,
@@ -25,7 +26,6 @@ from ..nn.shared_product import (
     sum_products,
     summed_temps,
 )
-from .conversion import converting, widened_call
 from .half_product import HalfProduct, half_product
 from .matmul import summed_parts, summed_product_temps
 

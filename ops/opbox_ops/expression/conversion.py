@@ -11,9 +11,9 @@ import numpy as np
 from ..accumulation import is_narrow
 from ..bound_calls import Call
 from ..compute import Array, CallSpec
-from ..expression.language import Expression
-from ..expression.operators import kernel_of
-from ..expression.pointwise import Pointwise, program_of
+from .language import Expression
+from .operators import kernel_of
+from .pointwise import Pointwise, program_of
 
 __all__ = ["converting", "widened_call"]
 
