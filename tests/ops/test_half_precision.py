@@ -289,6 +289,38 @@ def test_a_packed_weight_is_widened_when_it_has_been_written_to(dtype: str) -> N
     np.testing.assert_array_equal(outs[0], outs[3])
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", ["3 x 3", "deconvolution", "channels last"])
+def test_images_that_leave_no_room_are_computed_one_by_one(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    arrays = arrays_of(case, dtype)
+    first = next(iter(arrays))
+    arrays[first] = np.concatenate([arrays[first]] * 3)
+    graph, results, rooms = call_graph(case.op, case.attrs, list(arrays)), [], []
+    with without_own_products():
+        for room in (1 << 30, 1):
+            monkeypatch.setattr(half_precision, "ROOM", room)
+            executor = bind(graph, args=arrays, backend=CPU, random=CPU.random(0))
+            executor.forward()
+            results.append(executor.outputs[0].astype("f4"))
+            (step,) = [step for step in executor.plan.steps if step.node.op is not None]
+            rooms.append(step.temps[0].shape[0])
+    assert rooms == [len(arrays[first]), 1]
+    np.testing.assert_allclose(*results, rtol=ULP[dtype], atol=1e-4)  # sums in another order, rounded
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", ["3 x 3", "deconvolution", "1 x 1", "product", "softmax", "max", "layer norm"])
+def test_a_batch_of_none(name: str, dtype: str) -> None:
+    case = CASES[name]
+    arrays = arrays_of(case, dtype)
+    first = next(iter(arrays))
+    arrays[first] = arrays[first][:0]
+    assert run(case, arrays, dtype)["out:0"].size == 0
+
+
 def recipes(batch: int, size: int, channels: int, filters: int, stride: int = 1) -> list[Any]:
     """Of a convolution of 1 x 1 of bfloat16, its gradient of data and that of its weight."""
     layer = Layer((batch, size, size, channels), filters, (1, 1), (stride, stride), pad=(0, 0))

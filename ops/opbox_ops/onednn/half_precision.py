@@ -48,9 +48,15 @@ _BY_NUMPY = _with_gradients(
     *("softmax", "softmin", "log_softmax", "SoftmaxActivation", "SoftmaxOutput", "max", "min", "mean", "norm"),
 )
 """Operators whose reference takes many sweeps, for which NumPy converts number by number, in one thread."""
+_BY_IMAGES = ("Convolution", "Deconvolution")
+"""Operators whose images are computed some at a time."""
+ROOM = 8 << 20
+"""Bytes of float32 that some images of data and out take together, or one that takes more: MobileNet's inference of 8
+images has an arena of 24 MB in place of 58, and takes as long."""
 MOST_COPIED = 1 << 13
 """Numbers of all arrays of a call without a graph up to which it is bound once, to arrays of its own: NumPy converts
 them in less time than binding takes."""
+_FLOAT32 = np.dtype(np.float32)
 
 
 class _Widening:
@@ -63,6 +69,24 @@ class _Widening:
 
     def __init__(self, op: Op, level: str) -> None:
         self.op, self.level = op, level
+        self._by_images = op.name in _BY_IMAGES
+
+    def _images(self, call: CallSpec) -> int:
+        """How many images of input 0 and output 0 are computed together: as many as fit the room, all else in full."""
+        specs = call.inputs[0], call.outputs[0]
+        batch = specs[0].shape[0] if specs[0].shape else 1
+        if not self._by_images or batch < 2:
+            return batch
+        image = sum(_FLOAT32.itemsize * size_of(spec.shape) for spec in specs) // batch
+        return max(images for images in range(1, batch + 1) if not batch % images and images <= max(1, ROOM // image))
+
+    def _piece(self, call: CallSpec) -> CallSpec:
+        """The call of so many images."""
+        images = self._images(call)
+        if not self._by_images or images == call.inputs[0].shape[0]:
+            return call
+        data, out = (replace(spec, shape=(images, *spec.shape[1:])) for spec in (call.inputs[0], call.outputs[0]))
+        return replace(call, inputs=(data, *call.inputs[1:]), outputs=(out, *call.outputs[1:]))
 
     def chosen(self, p: Any, call: CallSpec) -> tuple[CallSpec, Compute] | None:
         """The call in float32 and its compute; None where its level is too low, or for other types.
@@ -74,7 +98,7 @@ class _Widening:
             return None
         if any(is_narrow(call.inputs[i].dtype) for i in self.op.aux_indices(p)):
             return None
-        wide = widened_call(call)
+        wide = widened_call(self._piece(call))
         try:
             compute = self.op.choose(p, wide)
         except UnsupportedError:
@@ -94,7 +118,8 @@ class _Widening:
         return chosen
 
     def _own_temps(self, call: CallSpec) -> list[Temp]:
-        """Room for each input and output in float32, of no elements where it is so already, or not wanted."""
+        """Room for each input and output of a piece in float32, of no elements where it is so, or not wanted."""
+        call = self._piece(call)
         wanted = [*call.inputs, *(spec if call.wants(k) else None for k, spec in enumerate(call.outputs))]
         return [Temp(as_laid(spec) if spec is not None and is_narrow(spec.dtype) else (0,)) for spec in wanted]
 
@@ -118,9 +143,17 @@ class _Widening:
         within = replace(ctx, call=wide, temp=temp, req=req, prepared=None, alike=None)
         run = compute.bound(p, within, ins, outs)
         packed = {i for i, _ in self.packs(p, call)} if ctx.packs else set()
-        always = [converting(*pair) for i, pair in widening.items() if i not in packed]
-        after = [converting(room, array) for array, room in narrowing.values()]
-        runs = as_one([*always, run, *after])
+        images = self._images(call)
+        batch = len(inputs[0]) if self._by_images else images
+        pieces = [slice(at, at + images) for at in range(0, batch, images)] if images < batch else [slice(None)]
+        whole = [converting(*pair) for i, pair in widening.items() if i not in packed and (i or len(pieces) == 1)]
+        calls: list[Callable[[], Any]] = []
+        for piece in pieces:
+            if len(pieces) > 1:
+                calls.append(converting(widening[0][0][piece], widening[0][1]))
+            calls.append(run)
+            calls += [converting(room, array[piece]) for array, room in narrowing.values()]
+        runs = as_one([*whole, *calls])
         # The compute packs a weight again where its widened copy is made again: both by the number of `mode`.
         weights = [converting(*pair) for i, pair in widening.items() if i in packed]
         return PackedRuns(as_one(weights), runs, ctx.mode) if weights else runs
