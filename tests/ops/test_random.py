@@ -19,6 +19,7 @@ from opbox_ops.infer import ShapeList, TypeList
 from opbox_ops.random.drawing import AT_ONCE
 from opbox_ops.random.table import TABLE
 from opbox_protocol.errors import BadRequestError
+from opbox_protocol.mxnet import numpy_dtype
 
 from .harness import write_outputs
 
@@ -70,12 +71,13 @@ def check(sample: np.ndarray, wanted: Any, *, continuous: bool) -> None:
         assert np.abs(fractions - wanted.cdf(points)).max() < 2.2 / np.sqrt(values.size)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize(("name", "attrs", "wanted"), CONTINUOUS)
 def test_continuous(name: str, attrs: dict[str, Any], wanted: Any, dtype: str) -> None:
     (sample,) = run(name, {**attrs, "shape": (N,), "dtype": dtype})
-    assert sample.dtype == dtype
-    check(sample, wanted, continuous=dtype != "float16")  # float16 is too coarse for a continuous comparison
+    assert sample.dtype == numpy_dtype(dtype)
+    # Numbers of 16 bits are too coarse for a continuous comparison.
+    check(sample.astype(float), wanted, continuous=sample.itemsize > 2)
 
 
 @pytest.mark.parametrize(("name", "attrs", "wanted"), DISCRETE)

@@ -745,31 +745,31 @@ def _power(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | N
 def _power_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """data to the power of scalar."""
 
-def _random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the exponential distribution."""
 
 def _random_exponential_like(data: NDArray | None = None, lam: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the exponential distribution in data's shape and element type."""
 
-def _random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the gamma distribution."""
 
 def _random_gamma_like(data: NDArray | None = None, alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the gamma distribution in data's shape and element type."""
 
-def _random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the generalized_negative_binomial distribution."""
 
 def _random_generalized_negative_binomial_like(data: NDArray | None = None, mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the generalized_negative_binomial distribution in data's shape and element type."""
 
-def _random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the negative_binomial distribution."""
 
 def _random_negative_binomial_like(data: NDArray | None = None, k: int = 1, p: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the negative_binomial distribution in data's shape and element type."""
 
-def _random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the normal distribution."""
 
 def _random_normal_like(data: NDArray | None = None, loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -799,7 +799,7 @@ def _random_pdf_poisson(sample: NDArray | None = None, lam: NDArray | None = Non
 def _random_pdf_uniform(sample: NDArray | None = None, low: NDArray | None = None, high: NDArray | None = None, is_log: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Densities of the uniform distribution."""
 
-def _random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the poisson distribution."""
 
 def _random_poisson_like(data: NDArray | None = None, lam: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -808,7 +808,7 @@ def _random_poisson_like(data: NDArray | None = None, lam: float = 1.0, name: st
 def _random_randint(low: int = ..., high: int = ..., shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Whole numbers from low up to high."""
 
-def _random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the uniform distribution."""
 
 def _random_uniform_like(data: NDArray | None = None, low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -832,28 +832,28 @@ def _rnn_param_concat(*data: NDArray, num_args: int = ..., dim: int = 1, name: s
 def _rpower_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """scalar to the power of data."""
 
-def _sample_exponential(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _sample_exponential(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of exponential distributions whose parameters are arrays."""
 
-def _sample_gamma(alpha: NDArray | None = None, beta: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _sample_gamma(alpha: NDArray | None = None, beta: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of gamma distributions whose parameters are arrays."""
 
-def _sample_generalized_negative_binomial(mu: NDArray | None = None, alpha: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _sample_generalized_negative_binomial(mu: NDArray | None = None, alpha: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of generalized_negative_binomial distributions whose parameters are arrays."""
 
 def _sample_multinomial(data: NDArray | None = None, shape: Sequence[int] | int = (), get_prob: bool | int = False, dtype: Literal['float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'int32', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """_sample_multinomial: positions drawn with given probabilities."""
 
-def _sample_negative_binomial(k: NDArray | None = None, p: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _sample_negative_binomial(k: NDArray | None = None, p: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of negative_binomial distributions whose parameters are arrays."""
 
-def _sample_normal(mu: NDArray | None = None, sigma: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _sample_normal(mu: NDArray | None = None, sigma: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of normal distributions whose parameters are arrays."""
 
-def _sample_poisson(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _sample_poisson(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of poisson distributions whose parameters are arrays."""
 
-def _sample_uniform(low: NDArray | None = None, high: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _sample_uniform(low: NDArray | None = None, high: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of uniform distributions whose parameters are arrays."""
 
 def _sample_unique_zipfian(range_max: int = ..., shape: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None, ctx: Any = None) -> list[NDArray]:

@@ -801,7 +801,7 @@ def negative(data: NDArray | None = None, name: str | None = None, attr: Mapping
 def norm(data: NDArray | None = None, ord: Literal[1, 2] = 2, axis: Sequence[int] | int | None = None, out_dtype: Literal['float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The length of data along axes."""
 
-def normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the normal distribution."""
 
 def one_hot(indices: NDArray | None = None, depth: int = ..., on_value: float = 1.0, off_value: float = 0.0, dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -834,19 +834,19 @@ def prod(data: NDArray | None = None, axis: Sequence[int] | int | None = None, k
 def radians(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Degrees to radians."""
 
-def random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the exponential distribution."""
 
-def random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the gamma distribution."""
 
-def random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the generalized_negative_binomial distribution."""
 
-def random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the negative_binomial distribution."""
 
-def random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the normal distribution."""
 
 def random_pdf_dirichlet(sample: NDArray | None = None, alpha: NDArray | None = None, is_log: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -873,13 +873,13 @@ def random_pdf_poisson(sample: NDArray | None = None, lam: NDArray | None = None
 def random_pdf_uniform(sample: NDArray | None = None, low: NDArray | None = None, high: NDArray | None = None, is_log: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Densities of the uniform distribution."""
 
-def random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the poisson distribution."""
 
 def random_randint(low: int = ..., high: int = ..., shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Whole numbers from low up to high."""
 
-def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the uniform distribution."""
 
 def ravel_multi_index(data: NDArray | None = None, shape: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -924,28 +924,28 @@ def round(data: NDArray | None = None, name: str | None = None, attr: Mapping[st
 def rsqrt(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """1 / sqrt(data)"""
 
-def sample_exponential(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def sample_exponential(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of exponential distributions whose parameters are arrays."""
 
-def sample_gamma(alpha: NDArray | None = None, beta: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def sample_gamma(alpha: NDArray | None = None, beta: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of gamma distributions whose parameters are arrays."""
 
-def sample_generalized_negative_binomial(mu: NDArray | None = None, alpha: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def sample_generalized_negative_binomial(mu: NDArray | None = None, alpha: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of generalized_negative_binomial distributions whose parameters are arrays."""
 
 def sample_multinomial(data: NDArray | None = None, shape: Sequence[int] | int = (), get_prob: bool | int = False, dtype: Literal['float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'int32', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """_sample_multinomial: positions drawn with given probabilities."""
 
-def sample_negative_binomial(k: NDArray | None = None, p: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def sample_negative_binomial(k: NDArray | None = None, p: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of negative_binomial distributions whose parameters are arrays."""
 
-def sample_normal(mu: NDArray | None = None, sigma: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def sample_normal(mu: NDArray | None = None, sigma: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of normal distributions whose parameters are arrays."""
 
-def sample_poisson(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def sample_poisson(lam: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of poisson distributions whose parameters are arrays."""
 
-def sample_uniform(low: NDArray | None = None, high: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def sample_uniform(low: NDArray | None = None, high: NDArray | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of uniform distributions whose parameters are arrays."""
 
 def scatter_nd(data: NDArray | None = None, indices: NDArray | None = None, shape: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1062,7 +1062,7 @@ def transpose(data: NDArray | None = None, axes: Sequence[int] | int = (), name:
 def trunc(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The integer part: towards zero."""
 
-def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the uniform distribution."""
 
 def unravel_index(data: NDArray | None = None, shape: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:

@@ -745,31 +745,31 @@ def _power(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | Non
 def _power_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """data to the power of scalar."""
 
-def _random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the exponential distribution."""
 
 def _random_exponential_like(data: Symbol | None = None, lam: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the exponential distribution in data's shape and element type."""
 
-def _random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the gamma distribution."""
 
 def _random_gamma_like(data: Symbol | None = None, alpha: float = 1.0, beta: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the gamma distribution in data's shape and element type."""
 
-def _random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the generalized_negative_binomial distribution."""
 
 def _random_generalized_negative_binomial_like(data: Symbol | None = None, mu: float = 1.0, alpha: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the generalized_negative_binomial distribution in data's shape and element type."""
 
-def _random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the negative_binomial distribution."""
 
 def _random_negative_binomial_like(data: Symbol | None = None, k: int = 1, p: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the negative_binomial distribution in data's shape and element type."""
 
-def _random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the normal distribution."""
 
 def _random_normal_like(data: Symbol | None = None, loc: float = 0.0, scale: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -799,7 +799,7 @@ def _random_pdf_poisson(sample: Symbol | None = None, lam: Symbol | None = None,
 def _random_pdf_uniform(sample: Symbol | None = None, low: Symbol | None = None, high: Symbol | None = None, is_log: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Densities of the uniform distribution."""
 
-def _random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the poisson distribution."""
 
 def _random_poisson_like(data: Symbol | None = None, lam: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -808,7 +808,7 @@ def _random_poisson_like(data: Symbol | None = None, lam: float = 1.0, name: str
 def _random_randint(low: int = ..., high: int = ..., shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whole numbers from low up to high."""
 
-def _random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the uniform distribution."""
 
 def _random_uniform_like(data: Symbol | None = None, low: float = 0.0, high: float = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -832,28 +832,28 @@ def _rnn_param_concat(*data: Symbol, num_args: int = ..., dim: int = 1, name: st
 def _rpower_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """scalar to the power of data."""
 
-def _sample_exponential(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _sample_exponential(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of exponential distributions whose parameters are arrays."""
 
-def _sample_gamma(alpha: Symbol | None = None, beta: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _sample_gamma(alpha: Symbol | None = None, beta: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of gamma distributions whose parameters are arrays."""
 
-def _sample_generalized_negative_binomial(mu: Symbol | None = None, alpha: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _sample_generalized_negative_binomial(mu: Symbol | None = None, alpha: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of generalized_negative_binomial distributions whose parameters are arrays."""
 
 def _sample_multinomial(data: Symbol | None = None, shape: Sequence[int] | int = (), get_prob: bool | int = False, dtype: Literal['float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'int32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """_sample_multinomial: positions drawn with given probabilities."""
 
-def _sample_negative_binomial(k: Symbol | None = None, p: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _sample_negative_binomial(k: Symbol | None = None, p: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of negative_binomial distributions whose parameters are arrays."""
 
-def _sample_normal(mu: Symbol | None = None, sigma: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _sample_normal(mu: Symbol | None = None, sigma: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of normal distributions whose parameters are arrays."""
 
-def _sample_poisson(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _sample_poisson(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of poisson distributions whose parameters are arrays."""
 
-def _sample_uniform(low: Symbol | None = None, high: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _sample_uniform(low: Symbol | None = None, high: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of uniform distributions whose parameters are arrays."""
 
 def _sample_unique_zipfian(range_max: int = ..., shape: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:

@@ -801,7 +801,7 @@ def negative(data: Symbol | None = None, name: str | None = None, attr: Mapping[
 def norm(data: Symbol | None = None, ord: Literal[1, 2] = 2, axis: Sequence[int] | int | None = None, out_dtype: Literal['float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The length of data along axes."""
 
-def normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the normal distribution."""
 
 def one_hot(indices: Symbol | None = None, depth: int = ..., on_value: float = 1.0, off_value: float = 0.0, dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -834,19 +834,19 @@ def prod(data: Symbol | None = None, axis: Sequence[int] | int | None = None, ke
 def radians(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Degrees to radians."""
 
-def random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def random_exponential(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the exponential distribution."""
 
-def random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def random_gamma(alpha: float = 1.0, beta: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the gamma distribution."""
 
-def random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def random_generalized_negative_binomial(mu: float = 1.0, alpha: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the generalized_negative_binomial distribution."""
 
-def random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def random_negative_binomial(k: int = 1, p: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the negative_binomial distribution."""
 
-def random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def random_normal(loc: float = 0.0, scale: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the normal distribution."""
 
 def random_pdf_dirichlet(sample: Symbol | None = None, alpha: Symbol | None = None, is_log: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -873,13 +873,13 @@ def random_pdf_poisson(sample: Symbol | None = None, lam: Symbol | None = None, 
 def random_pdf_uniform(sample: Symbol | None = None, low: Symbol | None = None, high: Symbol | None = None, is_log: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Densities of the uniform distribution."""
 
-def random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def random_poisson(lam: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the poisson distribution."""
 
 def random_randint(low: int = ..., high: int = ..., shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whole numbers from low up to high."""
 
-def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def random_uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the uniform distribution."""
 
 def ravel_multi_index(data: Symbol | None = None, shape: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -924,28 +924,28 @@ def round(data: Symbol | None = None, name: str | None = None, attr: Mapping[str
 def rsqrt(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """1 / sqrt(data)"""
 
-def sample_exponential(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def sample_exponential(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of exponential distributions whose parameters are arrays."""
 
-def sample_gamma(alpha: Symbol | None = None, beta: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def sample_gamma(alpha: Symbol | None = None, beta: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of gamma distributions whose parameters are arrays."""
 
-def sample_generalized_negative_binomial(mu: Symbol | None = None, alpha: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def sample_generalized_negative_binomial(mu: Symbol | None = None, alpha: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of generalized_negative_binomial distributions whose parameters are arrays."""
 
 def sample_multinomial(data: Symbol | None = None, shape: Sequence[int] | int = (), get_prob: bool | int = False, dtype: Literal['float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'int32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """_sample_multinomial: positions drawn with given probabilities."""
 
-def sample_negative_binomial(k: Symbol | None = None, p: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def sample_negative_binomial(k: Symbol | None = None, p: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of negative_binomial distributions whose parameters are arrays."""
 
-def sample_normal(mu: Symbol | None = None, sigma: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def sample_normal(mu: Symbol | None = None, sigma: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of normal distributions whose parameters are arrays."""
 
-def sample_poisson(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def sample_poisson(lam: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of poisson distributions whose parameters are arrays."""
 
-def sample_uniform(low: Symbol | None = None, high: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def sample_uniform(low: Symbol | None = None, high: Symbol | None = None, shape: Sequence[int] | int = (), dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of uniform distributions whose parameters are arrays."""
 
 def scatter_nd(data: Symbol | None = None, indices: Symbol | None = None, shape: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1062,7 +1062,7 @@ def transpose(data: Symbol | None = None, axes: Sequence[int] | int = (), name: 
 def trunc(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The integer part: towards zero."""
 
-def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def uniform(low: float = 0.0, high: float = 1.0, shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['None', 'float16', 'float32', 'float64', 'bfloat16'] | None | type[Any] | np.dtype[Any] = 'None', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the uniform distribution."""
 
 def unravel_index(data: Symbol | None = None, shape: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:

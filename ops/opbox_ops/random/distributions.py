@@ -24,7 +24,7 @@ from ..registry import Op, register
 from .drawing import DRAWN, draw, room_for
 from .table import COLUMNS, TABLE, Distribution
 
-FloatDType = Literal["None", "float16", "float32", "float64"]
+FloatDType = Literal["None", "float16", "float32", "float64", "bfloat16"]
 
 
 class RandomParams(Params):
@@ -46,7 +46,7 @@ def _wanted_type(p: Any, ins: TypeList, outs: TypeList) -> None:
     if p.dtype in (None, "None"):
         outs.merge(0, outs[0] or numpy_dtype("float32"))
     else:
-        outs.merge(0, p.dtype)
+        outs.merge(0, numpy_dtype(p.dtype))
 
 
 def _numbers(row: Distribution, p: Any) -> list[Any]:
