@@ -312,6 +312,15 @@ def test_images_that_leave_no_room_are_computed_one_by_one(
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_images_of_no_channels(dtype: str) -> None:
+    case = Case("Convolution", ((4, 0, 5, 5), (6, 0, 3, 3), (6,)), {**PAIR, "num_filter": 6})
+    arrays = arrays_of(case, dtype)
+    out = run(case, arrays, dtype, is_train=False)["out:0"]
+    bias = list(arrays.values())[2]
+    np.testing.assert_array_equal(out.astype("f4"), np.broadcast_to(bias.astype("f4")[:, None, None], out.shape))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", ["3 x 3", "deconvolution", "1 x 1", "product", "softmax", "max", "layer norm"])
 def test_a_batch_of_none(name: str, dtype: str) -> None:
     case = CASES[name]

@@ -60,7 +60,6 @@ _CACHED_BYTES = 24 << 10
 _MOST_PIECES = 48
 _HEAD = (
     LOOP
-    + HALF_NUMBERS
     + """
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
 
@@ -215,7 +214,9 @@ class _Writer:
             return None
         block = min(max(_CACHED_BYTES // size // 64 * 64, 128), 1024)
         loops: dict[str, int] = {}
-        lines = [f"typedef {_TYPES[self.work.name]} W;", _HEAD]
+        rounds = any(step.function in ROUNDING.values() for step in steps)
+        narrow = [HALF_NUMBERS] if rounds or any(map(is_narrow, self.types)) else []
+        lines = [f"typedef {_TYPES[self.work.name]} W;", *narrow, _HEAD]
         lines.append("static void row(char **p, const W *c, const Loop *loops, long n) {")
         for k, dtype in enumerate(self.types):
             const = "const " if k < arrays else ""

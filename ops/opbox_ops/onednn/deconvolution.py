@@ -58,8 +58,8 @@ def _memories(
         return None
     spatial = (channels_first(data.shape, p.layout) or ())[2:]
     if dtype != np.float32:
-        few = math.prod(weight.shape) > MOST_PER_POSITION * data.shape[0] * math.prod(spatial)
-        if few or not p.no_bias:
+        large = math.prod(weight.shape) > MOST_PER_POSITION * data.shape[0] * math.prod(spatial)
+        if large or not p.no_bias:
             return None  # a bias is added behind the rounding
     window = window_of(p, spatial)
     stride, dilate, pad = window

@@ -1,8 +1,8 @@
 """Operators in float16 and bfloat16 by their computes in float32, between conversions in C.
 
 What is read is widened into temporaries, the compute runs on these, and what it writes is rounded once: as the
-reference does, whose products are NumPy's. It is asked where no compute of oneDNN's own has taken the call: bfloat16
-where the processor has instructions for it, and float16 in pooling and batch normalisation.
+reference does, whose products are NumPy's. It takes what no compute of these types does: those of bfloat16 where the
+processor multiplies it, max pooling in C, oneDNN's averages and BatchNorm.
 
 oneDNN's convolutions in float16 are not used. They widen the numbers themselves and multiply float32, and there are
 none for the gradients of weights but loops without vectors. Two threads with AVX-512 and its float16, forward
@@ -78,7 +78,8 @@ class _Widening:
         if not self._by_images or batch < 2:
             return batch
         image = sum(_FLOAT32.itemsize * size_of(spec.shape) for spec in specs) // batch
-        return max(images for images in range(1, batch + 1) if not batch % images and images <= max(1, ROOM // image))
+        most = max(1, ROOM // max(1, image))
+        return max(images for images in range(1, batch + 1) if not batch % images and images <= most)
 
     def _piece(self, call: CallSpec) -> CallSpec:
         """The call of so many images."""
