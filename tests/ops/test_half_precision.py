@@ -30,7 +30,7 @@ from tests.ops.one_call import call_graph, run_call
 CPU = backend_for("cpu")
 Arrays = dict[str, Any]
 needs_products = pytest.mark.skipif(
-    getattr(library(), "has_bfloat16", False) is False, reason="a processor that does not multiply bfloat16"
+    "bfloat16" not in getattr(library(), "multiplied_types", ()), reason="a processor that does not multiply bfloat16"
 )
 ULP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """From 1 to the next number: results that are rounded once, of sums in another order, differ by that at most."""
@@ -97,12 +97,12 @@ HALVES = list(NARROW)
 
 
 @contextmanager
-def without_own_products() -> Iterator[None]:
-    """As on a processor that multiplies no numbers of 16 bits."""
+def multiplying(*types: str) -> Iterator[None]:
+    """As on a processor that multiplies these types of 16 bits alone, whatever kernels oneDNN has for this one."""
     dnnl = library()
     assert dnnl is not None, "install onednn-cpu-gomp (make test does)"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dnnl, "has_bfloat16", False)
+        patch.setattr(dnnl, "multiplied_types", frozenset(types))
         patch.setattr(half_product, "MOST_SMALL", 0)
         patch.setattr(half_product, "MOST_ROWS", 0)
         half_product.half_product.cache_clear()
@@ -136,7 +136,7 @@ def run(case: Case, arrays: dict[str, Any], dtype: Any, req: str = "write", is_t
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_numbers_are_float32s_rounded_once(case: Case, dtype: str, req: str) -> None:
     arrays = arrays_of(case, dtype)
-    with without_own_products():
+    with multiplying():
         results = run(case, arrays, dtype, req)
     wide = run(case, {name: array.astype(np.float32) for name, array in arrays.items()}, dtype, "write")
     for name, array in wide.items():
@@ -155,11 +155,32 @@ def test_the_numbers_are_float32s_rounded_once(case: Case, dtype: str, req: str)
 def test_with_the_processors_products_they_are_so_within_a_rounding(case: Case, dtype: str) -> None:
     arrays = arrays_of(case, dtype)
     results = run(case, arrays, dtype)
-    with without_own_products():
+    with multiplying():
         expected = run(case, arrays, dtype)
     for name, array in results.items():
         # Beside the rounding, sums of up to 200 products of numbers about 1, in another order.
         np.testing.assert_allclose(array.astype("f4"), expected[name].astype("f4"), rtol=ULP[dtype], atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_float16_where_a_processor_multiplies_it(case: Case) -> None:
+    """By oneDNN's kernels of float16, where it has some for this processor; for gradients of weights it has none."""
+    arrays = arrays_of(case, "float16")
+    with multiplying("float16"):
+        results = run(case, arrays, "float16")
+    with multiplying():
+        expected = run(case, arrays, "float16")
+    for name, array in results.items():
+        # Beside the rounding, sums of up to 200 products of numbers about 1, in another order.
+        np.testing.assert_allclose(array.astype("f4"), expected[name].astype("f4"), rtol=ULP["float16"], atol=1e-4)
+
+
+def test_loops_without_vectors_are_none() -> None:
+    """oneDNN 3.2 has no other kernel for the gradient of a weight in float16."""
+    layer = Layer((1, 9, 9, 16), 32, stride=(1, 1))
+    data, weight, out = (replace(memory, dtype="float16") for memory in layer.memories)
+    recipe = convolution.backward_weight_recipe(out, data, weight, layer.window)
+    assert recipe is None or not recipe.implementation.startswith("ref")
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -180,7 +201,7 @@ def test_no_call_is_left_to_numpys_products(case: Case, dtype: str) -> None:
         return {step.compute.level for step in ops if "Convolution_v1" not in str(step.node.op)}
 
     assert levels() <= {"library"}
-    with without_own_products():
+    with multiplying():
         assert levels() <= {"library"}
 
 
@@ -255,7 +276,7 @@ def test_a_network_with_its_channels_last(dtype: str, own: bool) -> None:
     if own:
         executor, _, grads = bound(dtype)
     else:
-        with without_own_products():
+        with multiplying():
             executor, _, grads = bound(dtype)
     laid = [step for step in executor.plan.steps if any(s.layout == CHANNELS_LAST for s in step.call.outputs)]
     assert {"Convolution", "BatchNorm", "Pooling"} <= {step.node.op.name for step in laid if step.node.op is not None}
@@ -274,7 +295,7 @@ def test_a_network_with_its_channels_last(dtype: str, own: bool) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_packed_weight_is_widened_when_it_has_been_written_to(dtype: str) -> None:
-    with without_own_products():
+    with multiplying():
         executor, args, _ = bound(dtype, train=False, size=24)
     assert sum(bool(step.packed) for step in executor.plan.steps) >= 2
     weight = args["conv1_weight"]
@@ -299,7 +320,7 @@ def test_images_that_leave_no_room_are_computed_one_by_one(
     first = next(iter(arrays))
     arrays[first] = np.concatenate([arrays[first]] * 3)
     graph, results, rooms = call_graph(case.op, case.attrs, list(arrays)), [], []
-    with without_own_products():
+    with multiplying():
         for room in (1 << 30, 1):
             monkeypatch.setattr(half_precision, "ROOM", room)
             executor = bind(graph, args=arrays, backend=CPU, random=CPU.random(0))

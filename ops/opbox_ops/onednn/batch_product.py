@@ -19,6 +19,7 @@ from ..linalg.batch_dot import backward, op
 from ..linalg.dot import DotParams
 from ..nn.blocked_product import ProductSizes
 from .half_product import HalfProduct, half_product
+from .library import library
 from .product import FEWEST, LEAST, MOST, blocked_kernel
 
 __all__: list[str] = []
@@ -77,11 +78,11 @@ def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callabl
 
 
 def _halves(call: CallSpec, products: Sequence[ProductSizes]) -> list[HalfProduct] | None:
-    """oneDNN's products of bfloat16; None where it is not to compute one of them, or arrays are of another type."""
+    """oneDNN's products of a type that the processor multiplies; None where it is not to compute one of them."""
     types = {spec.dtype for spec in (*call.inputs, *call.outputs)}
-    if not call.plain or {dtype.name for dtype in types} != {"bfloat16"}:
+    dtype, dnnl = types.pop(), library()
+    if types or not call.plain or dnnl is None or dtype.name not in dnnl.multiplied_types:
         return None
-    dtype = types.pop()
     recipes = [half_product(dtype, (s.rows, s.terms, s.columns), False, s.transposed, s.batch) for s in products]
     taken = [recipe for recipe in recipes if recipe is not None]
     return taken if len(taken) == len(recipes) else None

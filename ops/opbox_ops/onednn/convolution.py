@@ -228,16 +228,16 @@ def _memories(
 
 
 def type_for_convolutions(call: CallSpec) -> np.dtype[Any] | None:
-    """The one type of all arrays, where oneDNN's kernels are for it: float32, and bfloat16 where the processor has it.
+    """The one type of all arrays, where oneDNN's kernels are for it: float32, and what the processor multiplies.
 
-    Otherwise they would widen bfloat16 themselves, as they do float16, which `half_precision` computes faster.
+    Other types they would widen themselves, which `half_precision` does faster.
     """
     dnnl, arrays = library(), (*call.inputs, *call.outputs)
     types = {array.dtype for array in arrays}
     if dnnl is None or len(types) > 1 or not takes(*arrays):
         return None
     dtype = types.pop()
-    return dtype if dtype == np.float32 or (dtype.name == "bfloat16" and dnnl.has_bfloat16) else None
+    return dtype if dtype == np.float32 or dtype.name in dnnl.multiplied_types else None
 
 
 def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:

@@ -1,11 +1,11 @@
-"""Convolution by windows of 1 x 1 in bfloat16 as products, over arrays whose channels lie last; and its gradients.
+"""Convolution by windows of 1 x 1 in types of 16 bits as products, over arrays whose channels lie last; its gradients.
 
     out (positions, filters) = data (positions, channels) @ weight.T + bias
     gdata = gout @ weight        gweight = gout.T @ data
 
 oneDNN's convolutions are the faster kernels, and want the weight in a layout of their own, which takes longer than the
-kernel where positions are few; its matmul reads the weight as it lies, and writes its gradient so. Two threads with a
-matrix unit, us, convolution and product, forward, gradient of data and of weight:
+kernel where positions are few; its matmul reads the weight as it lies, and writes its gradient so. Of bfloat16, two
+threads with a matrix unit, us, convolution and product, forward, gradient of data and of weight:
 
     14 x 14, 1024 to 256           162, 69     109, 61      216, 131
     28 x 28, 128 to 512             94, 86      76, 59      144, 109
@@ -26,10 +26,10 @@ from typing import Any
 
 from opbox_protocol.mxnet import numpy_dtype
 
+from ..accumulation import NARROW
 from ..compute import Array, Mode, Temp
 from .half_product import HalfProduct, half_product
 from .primitive import MemoryFormat, Operand, PackedRuns, Recipe
-from .product import Sizes
 
 __all__ = ["HalfPointwise", "data_as_product", "forward_as_product", "weight_as_product"]
 
@@ -82,17 +82,14 @@ def _is_pointwise(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, w
     stride, _, pad = window
     if len(weight.shape) != 4 or weight.shape[2:] != (1, 1) or any(pad) or stride != (1, 1):
         return False
-    if {array.dtype for array in (data, weight, out)} != {"bfloat16"}:
+    types = {array.dtype for array in (data, weight, out)}
+    if len(types) > 1 or not types <= set(NARROW):
         return False
     return data.channels_last and out.channels_last and weight.strides[:2] == (weight.shape[1], 1)
 
 
 def _positions(out: MemoryFormat) -> int:
     return math.prod((out.shape[0], *out.shape[2:]))
-
-
-def _product(sizes: Sizes, bias: bool, transposed: tuple[bool, bool]) -> HalfProduct | None:
-    return half_product(numpy_dtype("bfloat16"), sizes, bias, transposed)
 
 
 def forward_as_product(
@@ -102,7 +99,7 @@ def forward_as_product(
     positions, (filters, channels) = _positions(out), weight.shape[:2]
     if not _is_pointwise(data, weight, out, window) or positions > MOST_POSITIONS:
         return None
-    return _product((positions, channels, filters), bias is not None, (False, True))
+    return half_product(numpy_dtype(data.dtype), (positions, channels, filters), bias is not None, (False, True))
 
 
 def data_as_product(
@@ -112,7 +109,7 @@ def data_as_product(
     positions, (filters, channels) = _positions(gout), weight.shape[:2]
     if not _is_pointwise(data, weight, gout, window) or positions > MOST_POSITIONS:
         return None
-    return _product((positions, filters, channels), False, (False, False))
+    return half_product(numpy_dtype(data.dtype), (positions, filters, channels), False, (False, False))
 
 
 def weight_as_product(
@@ -122,4 +119,4 @@ def weight_as_product(
     positions, (filters, channels) = _positions(gout), weight.shape[:2]
     if bias is not None or not _is_pointwise(data, weight, gout, window) or positions < FEWEST_TERMS:
         return None
-    return _product((filters, positions, channels), False, (True, False))
+    return half_product(numpy_dtype(data.dtype), (filters, positions, channels), False, (True, False))

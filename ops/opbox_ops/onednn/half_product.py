@@ -66,18 +66,17 @@ def half_product(
     dnnl = library()
     if dnnl is None or not 0 < math.prod(sizes) * (1 if batch is None else batch) < MOST:
         return None
-    if dtype == np.float16:
-        if math.prod(sizes) > MOST_SMALL and min(sizes) > MOST_ROWS:
-            return None
-    elif dtype.name != "bfloat16" or not dnnl.has_bfloat16:
+    few = math.prod(sizes) <= MOST_SMALL or min(sizes) <= MOST_ROWS
+    if dtype.name not in dnnl.multiplied_types and not (dtype == np.float16 and few):
         return None
     recipe = if_fast(product_recipe(sizes, bias, transposed, dtype=dtype, batch=batch))
     return None if recipe is None else HalfProduct(recipe, sizes[2] if bias and dtype == np.float16 else 0)
 
 
 def half_packing_recipe(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: bool) -> Recipe | None:
-    """out = a @ b.T + bias, or a @ b, of bfloat16 with b packed beforehand; None where oneDNN is not to compute it."""
-    if dtype.name != "bfloat16" or half_product(dtype, sizes, bias, (False, transposed)) is None:
+    """out = a @ b.T + bias, or a @ b, with b packed beforehand; None where oneDNN is not to compute it."""
+    product = half_product(dtype, sizes, bias, (False, transposed))
+    if product is None or product.widened or dtype.name not in getattr(library(), "multiplied_types", ()):
         return None
     recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, dtype=dtype))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None

@@ -156,8 +156,9 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "sgemm": (c_char, c_char, *(c_int64,) * 3, c_float, *(c_void_p, c_int64) * 2, c_float, c_void_p, c_int64),
 }
 _GOMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_max_threads")
-_AVX512_BF16 = 0xE7
-"""`dnnl_cpu_isa_avx512_core_bf16`: AVX-512 with products of bfloat16."""
+_MULTIPLIES = {"bfloat16": 0xE7, "float16": 0x1FEF}
+"""Processors' instructions that multiply a type faster than float32, `dnnl_cpu_isa_avx512_core_bf16` and `…_amx_fp16`.
+AVX-512's float16 alone is not among them: the kernels for it multiply float32."""
 _UNIMPLEMENTED = (2, 3)
 """Statuses of what oneDNN has no implementation for, or does not take at all."""
 
@@ -167,7 +168,7 @@ class Library:
 
     Attributes:
         version: as (major, minor, patch).
-        has_bfloat16: whether its kernels use the processor's products of bfloat16.
+        multiplied_types: the types of 16 bits that the processor multiplies faster than float32.
         engine, stream: handles.
         execute: `dnnl_primitive_execute`, which returns a status.
         point: `dnnl_memory_set_data_handle`: makes a memory object that of another array.
@@ -187,7 +188,8 @@ class Library:
         self._functions.dnnl_memory_desc_equal.argtypes = [_HANDLE, _HANDLE]
         self._functions.dnnl_primitive_desc_query_md.argtypes = [_HANDLE, c_int, c_int]
         self._functions.dnnl_primitive_desc_query_md.restype = _HANDLE
-        self.has_bfloat16 = self._functions.dnnl_get_effective_cpu_isa() & _AVX512_BF16 == _AVX512_BF16
+        isa = self._functions.dnnl_get_effective_cpu_isa()
+        self.multiplied_types = frozenset(name for name, bits in _MULTIPLIES.items() if isa & bits == bits)
         self.engine = self.create("engine_create", 1, 0)
         self.stream = self.create("stream_create", self.engine, 1)
         self.execute = self._functions.dnnl_primitive_execute

@@ -26,6 +26,8 @@ from .library import ANY, DATA_TYPES, ArgumentNumber, ExecutionArgument, Library
 
 __all__ = ["MemoryFormat", "Operand", "PackedRuns", "Recipe", "Runs", "memory_of", "takes"]
 
+_SLOW = "ref"
+"""How the names of oneDNN's loops without vectors begin: NumPy is faster."""
 _USER_SCRATCHPAD = 1
 """`dnnl_scratchpad_mode_user`."""
 
@@ -230,7 +232,7 @@ class Recipe:
             adds: whether it adds to what is in the array that it writes.
 
         Returns:
-            None where oneDNN has no implementation, or is not installed.
+            None where oneDNN has no implementation but loops without vectors, or is not installed.
         """
         dnnl = library()
         if dnnl is None:
@@ -243,6 +245,9 @@ class Recipe:
             with dnnl.single_thread() if single else nullcontext():
                 description = dnnl.describe(name, *arguments(*handles), *hints, attributes)
                 if description is None:
+                    return None
+                if dnnl.implementation(description).startswith(_SLOW):
+                    dnnl.call("primitive_desc_destroy", description)
                     return None
                 return cls(dnnl, _Primitive(dnnl, description), operands, plain)
         finally:
