@@ -20,6 +20,7 @@ from ..linalg.dot import DotParams
 from ..nn.blocked_product import ProductSizes
 from .half_product import HalfProduct, half_product
 from .library import library
+from .primitive import bind_in_order
 from .product import FEWEST, LEAST, MOST, blocked_kernel
 
 __all__: list[str] = []
@@ -121,10 +122,8 @@ def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callabl
     prepares=True,
 )
 def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    runs, rooms = [], list(ctx.temp)
-    for product, (a, b, _), out in zip(_of_gradients(p, ctx.call) or (), _gradients(p, ctx.call), outputs, strict=True):
-        count = len(product.temps)
-        if out is not None:
-            runs.append(product.bind(rooms[:count], (inputs[a], inputs[b], out)))
-        del rooms[:count]
-    return as_one(runs)
+    arrays = [
+        None if out is None else (inputs[a], inputs[b], out)
+        for (a, b, _), out in zip(_gradients(p, ctx.call), outputs, strict=True)
+    ]
+    return as_one(bind_in_order(_of_gradients(p, ctx.call) or (), ctx.temp, arrays))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from .convolution import (
     plain_forward_recipe,
     type_for_convolutions,
 )
-from .primitive import MemoryFormat, memory_of
+from .primitive import MemoryFormat, bind_in_order, memory_of
 
 FEWEST_POSITIONS = 4
 """Positions of an image of data from which oneDNN is asked. 64 images of 1 x 1, 100 channels to 512 by 4 x 4, take
@@ -140,11 +139,8 @@ def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     recipes = _gradients(p, ctx.call)
     assert recipes is not None
     (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
-    rooms = iter(ctx.temp)
-    runs: list[Callable[[], None]] = []
-    for recipe, arrays in zip(recipes, ((gout, weight, outputs[0]), (data, gout, outputs[1])), strict=True):
-        if recipe is not None:
-            runs.append(recipe.bind(list(islice(rooms, len(recipe.temps))), arrays))
+    arrays = (gout, weight, outputs[0]), (data, gout, outputs[1])
+    runs = bind_in_order(recipes, ctx.temp, arrays)
     if not p.no_bias and outputs[2] is not None:
         channels = gout.ndim - 1 if _lie_last(p, ctx.call) else 1
         axes = tuple([axis for axis in range(gout.ndim) if axis != channels])

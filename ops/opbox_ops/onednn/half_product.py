@@ -26,7 +26,7 @@ from ..nn.fully_connected import FullyConnectedParams, backward, op
 from .cache import RECIPES
 from .library import library
 from .matmul import features_of
-from .primitive import Recipe
+from .primitive import Recipe, bind_in_order
 from .product import MOST, Sizes, if_fast, product_recipe
 
 __all__ = ["HalfProduct", "half_packing_recipe", "half_product", "type_of"]
@@ -165,10 +165,5 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     factors: list[tuple[Array, Array]] = [(gout, weight), (gout, data)]
     if len(outputs) > 2:
         factors.append((np.ones(features_of(p, ctx.call.inputs[1])[0], gout.dtype), gout))
-    rooms, runs = list(ctx.temp), []
-    for product, pair, out in zip(_gradients(p, ctx.call) or (), factors, outputs, strict=True):
-        if product is not None:
-            count = len(product.temps)
-            runs.append(product.bind(rooms[:count], (*pair, out)))
-            del rooms[:count]
-    return as_one(runs)
+    arrays = [(*pair, out) for pair, out in zip(factors, outputs, strict=True)]
+    return as_one(bind_in_order(_gradients(p, ctx.call) or (), ctx.temp, arrays))

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..compute import PLAIN, Array, ArraySpec, Mode, Temp
 from ..layout import as_laid
 from .library import ANY, DATA_TYPES, ArgumentNumber, ExecutionArgument, Library, Query, dims, failed, library
 
-__all__ = ["MemoryFormat", "Operand", "PackedRuns", "Recipe", "Runs", "memory_of", "takes"]
+__all__ = ["MemoryFormat", "Operand", "PackedRuns", "Recipe", "Runs", "bind_in_order", "memory_of", "takes"]
 
 _SLOW = "ref"
 """How the names of oneDNN's loops without vectors begin: NumPy is faster."""
@@ -135,6 +136,18 @@ class Runs:
             self.copy(array, strided)
         self._keep.append(array)
         return array
+
+
+def bind_in_order(
+    recipes: Sequence[Any], temps: Sequence[Array], arrays: Sequence[Sequence[Array] | None]
+) -> list[Callable[[], Any]]:
+    """Bind recipes whose temporaries come one behind the other; none for a recipe that is None, or has no arrays."""
+    rooms, runs = iter(temps), []
+    for recipe, operands in zip(recipes, arrays, strict=True):
+        own = [] if recipe is None else list(islice(rooms, len(recipe.temps)))
+        if recipe is not None and operands is not None:
+            runs.append(recipe.bind(own, operands))
+    return runs
 
 
 class PackedRuns:
