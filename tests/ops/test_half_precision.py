@@ -24,6 +24,7 @@ from opbox_ops.onednn.library import library
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
+from tests.allocations import counted
 from tests.ops.convolution_layer import Layer
 from tests.ops.one_call import call_graph, run_call
 
@@ -397,6 +398,28 @@ def test_a_convolution_of_1_x_1_is_packed_for_inference() -> None:
     np.testing.assert_allclose(outs[0], expected.astype("f4"), rtol=ULP["bfloat16"], atol=1e-4)
     np.testing.assert_array_equal(outs[0], outs[1])
     assert not np.array_equal(outs[1], outs[2])
+
+
+@pytest.mark.parametrize("kernels", ["0", "now"])
+@pytest.mark.parametrize("types", [(), ("bfloat16",)], ids=["none multiplied", "bfloat16 multiplied"])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_nothing_is_allocated_in_a_run(
+    case: Case, dtype: str, types: tuple[str, ...], kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPBOX_C_KERNELS", kernels)
+    arrays = arrays_of(case, dtype)
+    graph = call_graph(case.op, case.attrs, list(arrays))
+    grads = {name: np.zeros_like(array) for name, array in arrays.items()}
+    with multiplying(*types):
+        reqs = dict.fromkeys(grads, "write")
+        executor = bind(graph, args=arrays, grads=grads, grad_req=reqs, backend=CPU, random=CPU.random(0))
+    heads = [np.ones_like(out) for out in executor.outputs]
+    for _ in range(2):
+        with counted() as allocated:
+            executor.forward(is_train=True)
+            executor.backward(heads)
+    assert not allocated
 
 
 def test_a_call_with_float64_is_numpys() -> None:
