@@ -18,7 +18,7 @@ from opbox_ops.backend import backend_for
 from opbox_ops.c_compiler import may_compile
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.layout import CHANNELS_LAST
-from opbox_ops.onednn import convolution, half_precision, half_product
+from opbox_ops.onednn import by_images, convolution, half_pointwise, half_precision, half_product
 from opbox_ops.onednn.half_pointwise import HalfPointwise
 from opbox_ops.onednn.library import library
 from opbox_protocol.mxnet import numpy_dtype
@@ -372,13 +372,30 @@ def test_which_convolutions_of_1_x_1_are_products() -> None:
         "many": recipes(1, 56, 64, 96),
         "jumping": recipes(1, 14, 64, 96, 2),
     }
-    kinds = {name: [isinstance(recipe, HalfPointwise) for recipe in three] for name, three in by_product.items()}
+    products = HalfPointwise | half_product.HalfProduct
+    kinds = {name: [isinstance(recipe, products) for recipe in three] for name, three in by_product.items()}
     assert kinds == {
         "few": [True, True, True],
         "very few": [True, True, False],
         "many": [False, False, True],
         "jumping": [False, False, False],
     }
+
+
+@needs_products
+def test_products_of_some_images_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long batch is cut, and the gradient of a weight added up."""
+    case = CASES["1 x 1, channels last"]
+    arrays = arrays_of(case, "bfloat16")
+    expected = run(case, arrays, "bfloat16")
+    monkeypatch.setattr(half_pointwise, "FEWEST_TERMS", 1)
+    monkeypatch.setattr(by_images, "MOST", 1)
+    for name, array in run(case, arrays, "bfloat16").items():
+        # The two images' gradients of the weight are rounded before they are added.
+        wanted = expected[name].astype("f4")
+        np.testing.assert_allclose(
+            array.astype("f4"), wanted, rtol=ULP["bfloat16"], atol=ULP["bfloat16"] * float(np.abs(wanted).max())
+        )
 
 
 @needs_products

@@ -20,6 +20,7 @@ from ..linalg.dot import DotParams
 from ..nn.blocked_product import ProductSizes
 from .half_product import HalfProduct, half_product
 from .library import library
+from .matmul import type_of
 from .primitive import bind_in_order
 from .product import FEWEST, LEAST, MOST, blocked_kernel
 
@@ -80,9 +81,8 @@ def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callabl
 
 def _halves(call: CallSpec, products: Sequence[ProductSizes]) -> list[HalfProduct] | None:
     """oneDNN's products of a type that the processor multiplies; None where it is not to compute one of them."""
-    types = {spec.dtype for spec in (*call.inputs, *call.outputs)}
-    dtype, dnnl = types.pop(), library()
-    if types or not call.plain or dnnl is None or dtype.name not in dnnl.multiplied_types:
+    dtype, dnnl = type_of(call), library()
+    if dtype is None or dnnl is None or dtype.name not in dnnl.multiplied_types:
         return None
     recipes = [half_product(dtype, (s.rows, s.terms, s.columns), False, s.transposed, s.batch) for s in products]
     taken = [recipe for recipe in recipes if recipe is not None]

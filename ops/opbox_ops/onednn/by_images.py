@@ -16,6 +16,7 @@ import numpy as np
 from ..compute import Array, Temp
 from ..pausing import in_one_piece, pause
 from .half_pointwise import HalfPointwise
+from .half_product import HalfProduct
 from .pointwise_convolution import PointwiseConvolution
 from .primitive import MemoryFormat, Recipe
 from .short_rows import ShortRowsGradient
@@ -43,9 +44,9 @@ MOST = 1 << 33
 ConvolutionPiece: TypeAlias = (
     Recipe | PointwiseConvolution | HalfPointwise | WinogradConvolution | SplitConvolution | WindowProduct
 )
-DataPiece: TypeAlias = ConvolutionPiece | WinogradDataGradient
+DataPiece: TypeAlias = ConvolutionPiece | HalfProduct | WinogradDataGradient
 """How some images, or their gradients, are computed together."""
-WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | HalfPointwise | WindowProduct | ShortRowsGradient
+WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | HalfProduct | WindowProduct | ShortRowsGradient
 """How the gradient of a weight is computed from some images."""
 
 

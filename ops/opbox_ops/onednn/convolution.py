@@ -116,22 +116,8 @@ def _forward_half(
     adds: bool = False,
 ) -> HalfPointwise | None:
     product = None if adds else forward_as_product(data, weight, bias, out, window)
-    own = None if product is None else _forward(data, weight, bias, out, window)
-    return None if product is None or own is None else HalfPointwise(product, own)
-
-
-def _data_half(gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window) -> HalfPointwise | None:
-    product = data_as_product(gout, weight, data, window)
-    own = None if product is None else _backward_data(gout, weight, data, window)
-    return None if product is None or own is None else HalfPointwise(product, own)
-
-
-def _weight_half(
-    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
-) -> HalfPointwise | None:
-    product = weight_as_product(gout, data, weight, bias, window)
-    own = None if product is None else _backward_weight(gout, data, weight, bias, window)
-    return None if product is None or own is None else HalfPointwise(product, own)
+    packing = None if product is None else _forward(data, weight, bias, out, window)
+    return None if product is None or packing is None else HalfPointwise(product, packing)
 
 
 def _multiplications(weight: MemoryFormat, out: MemoryFormat) -> int:
@@ -169,7 +155,7 @@ def backward_data_recipe(
 
     def make(count: int) -> DataPiece | None:
         of_images = images_of(gout, count), weight, images_of(data, count), window
-        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, _data_half, _backward_data
+        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, data_as_product, _backward_data
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True)
@@ -187,7 +173,7 @@ def backward_weight_recipe(
 
     def make(count: int) -> WeightPiece | None:
         of_images = images_of(gout, count), images_of(data, count), weight, bias, window
-        kinds = winograd_weight_gradient, weight_by_windows, short_rows_gradient, _weight_half, _backward_weight
+        kinds = winograd_weight_gradient, weight_by_windows, short_rows_gradient, weight_as_product, _backward_weight
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, True, False, *([] if bias is None else [False]))

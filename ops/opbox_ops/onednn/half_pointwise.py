@@ -40,41 +40,42 @@ _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class HalfPointwise:
-    """A recipe with the methods of a `Recipe`, for arrays as they lie.
+    """A recipe of forward with the methods of a `Recipe`, for arrays as they lie.
 
     Attributes:
         product: of matrices.
-        own: oneDNN's convolution, or its gradient, which packs a weight.
+        packing: oneDNN's convolution, whose weight is packed.
     """
 
     product: HalfProduct
-    own: Recipe
+    packing: Recipe
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return self.own.operands
+        return self.packing.operands
 
     @property
     def implementation(self) -> str:
-        return self.product.recipe.implementation
+        return self.product.implementation
 
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
-        return self.own.packs
+        return self.packing.packs
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """The convolution's, which are used where its weight stays packed, and the product's."""
-        scratchpad, *packed = self.own.temps
-        return (scratchpad, *[replace(temp, only_packed=True) for temp in packed], *self.product.temps)
+        """The larger scratchpad, the packed weight, and what else the product needs."""
+        (own, *packed), (scratchpad, *more) = self.packing.temps, self.product.temps
+        larger = max(own, scratchpad, key=lambda temp: temp.shape)
+        return (larger, *[replace(temp, only_packed=True) for temp in packed], *more)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Callable[[], Any]:
         """Return a call that runs the product; arguments are those of `Recipe.bind`."""
-        return self.product.bind(temps[len(self.own.temps) :], arrays)
+        return self.product.bind([temps[0], *temps[len(self.packing.temps) :]], arrays)
 
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same by the convolution, with its weight packed only where `mode` says that it is to be."""
-        return self.own.packed(temps[: len(self.own.temps)], arrays, mode)
+        return self.packing.packed(temps[: len(self.packing.temps)], arrays, mode)
 
 
 def _is_pointwise(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> bool:

@@ -25,11 +25,11 @@ from ..expression.conversion import converting
 from ..nn.fully_connected import FullyConnectedParams, backward, op
 from .cache import RECIPES
 from .library import library
-from .matmul import features_of
-from .primitive import Recipe, bind_in_order
+from .matmul import features_of, type_of
+from .primitive import Operand, Recipe, bind_in_order
 from .product import MOST, Sizes, if_fast, product_recipe
 
-__all__ = ["HalfProduct", "half_packing_recipe", "half_product", "type_of"]
+__all__ = ["HalfProduct", "half_packing_recipe", "half_product"]
 
 MOST_SMALL, MOST_ROWS = 1 << 27, 16
 """Multiplications, and rows, columns or terms, up to which a product of float16 is for oneDNN."""
@@ -37,7 +37,7 @@ MOST_SMALL, MOST_ROWS = 1 << 27, 16
 
 @dataclass(frozen=True, slots=True)
 class HalfProduct:
-    """A recipe for arrays a, b, out and bias if any, of one type.
+    """A recipe for arrays a, b, out and bias if any, of one type; with the methods of a `Recipe`.
 
     Attributes:
         recipe: oneDNN's.
@@ -46,6 +46,14 @@ class HalfProduct:
 
     recipe: Recipe
     widened: int
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.recipe.operands
+
+    @property
+    def implementation(self) -> str:
+        return self.recipe.implementation
 
     @property
     def temps(self) -> list[Temp]:
@@ -80,12 +88,6 @@ def half_packing_recipe(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transpos
         return None
     recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, dtype=dtype))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
-
-
-def type_of(call: CallSpec) -> np.dtype[Any] | None:
-    """The type of all arrays, which are plain; None where there are several."""
-    types = {spec.dtype for spec in (*call.inputs, *call.outputs)}
-    return types.pop() if call.plain and len(types) == 1 else None
 
 
 def _forward(p: FullyConnectedParams, call: CallSpec) -> HalfProduct | None:

@@ -37,8 +37,14 @@ from .packable_product import PackableProduct, packable_product
 from .product import ProductRecipe, fast_product, weight_gradient_product
 
 
+def type_of(call: CallSpec) -> np.dtype[Any] | None:
+    """The type of all arrays, which are plain; None where there are several."""
+    types = {spec.dtype for spec in (*call.inputs, *call.outputs)}
+    return types.pop() if call.plain and len(types) == 1 else None
+
+
 def all_plain_float32(call: CallSpec) -> bool:
-    return call.plain and all(array.dtype == np.float32 for array in (*call.inputs, *call.outputs))
+    return type_of(call) == np.float32
 
 
 def features_of(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:

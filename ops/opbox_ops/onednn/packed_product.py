@@ -26,8 +26,8 @@ from ..nn.packed_product import (
     PackParams,
 )
 from ..operator import Op
-from .half_product import half_packing_recipe, type_of
-from .matmul import features_of
+from .half_product import half_packing_recipe
+from .matmul import features_of, type_of
 from .product import ProductRecipe, packing_recipe
 
 __all__ = ["LEAST_CALLS"]

@@ -67,8 +67,6 @@ Two threads, GFLOP/s, in blocks and by oneDNN, in the caches: 1024 x 256 by 256 
 """
 SINGLE = 1 << 22
 """Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
-SINGLE_HALF = 1 << 22
-"""The same of numbers of 16 bits."""
 
 MOST = 1 << 36
 """Multiplications from which on NumPy's BLAS runs in pieces (`large_products`): oneDNN would not stop for seconds."""
@@ -113,8 +111,7 @@ def product_recipe(
     def arguments(a: int, b: int, out: int, bias: int | None = None) -> tuple[Any, ...]:
         return (a, b, bias, out)
 
-    most = SINGLE if dtype.itemsize == 4 else SINGLE_HALF
-    return Recipe.of("matmul", operands, arguments, single=math.prod((*lead, *sizes)) <= most, adds=adds)
+    return Recipe.of("matmul", operands, arguments, single=math.prod((*lead, *sizes)) <= SINGLE, adds=adds)
 
 
 @cache
