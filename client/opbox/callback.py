@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
-from .model import save_checkpoint
+from .checkpoint import save_checkpoint
 
 __all__ = [
+    "BatchEndParam",
     "LogValidationMetricsCallback",
     "ProgressBar",
     "Speedometer",
@@ -18,6 +20,9 @@ __all__ = [
     "log_train_metric",
     "module_checkpoint",
 ]
+
+BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
+"""The argument of batch-end callbacks."""
 
 
 def _flat(pairs: list[tuple[str, float]]) -> tuple[Any, ...]:

@@ -1,80 +1,9 @@
-"""Checkpoints: a symbol's JSON and its parameters' file, in MXNet's names and formats; and what callbacks are given."""
+"""MXNet's `mx.model`: checkpoints of networks, and the argument of batch-end callbacks."""
 
-from __future__ import annotations
-
-import logging
-from collections import namedtuple
-from collections.abc import Mapping
-from typing import Any
-
-from . import ndarray as nd
-from . import symbol as sym
 from .absent import module_getattr
+from .callback import BatchEndParam
+from .checkpoint import load_checkpoint, load_params, save_checkpoint
 
 __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
-
-BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
-"""The argument of batch-end callbacks."""
-
-
-def split_params(arrays: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments and auxiliary states of a file whose names are "arg:…" and "aux:…".
-
-    Raises:
-        ValueError: a name with another prefix, or none.
-    """
-    params: dict[str, dict[str, Any]] = {"arg": {}, "aux": {}}
-    for key, value in arrays.items():
-        kind, _, name = key.partition(":")
-        if kind not in params or not name:
-            raise ValueError(f"{where}: expected names that begin with arg: or aux:, got {key!r}")
-        params[kind][name] = value
-    return params["arg"], params["aux"]
-
-
-def joined_params(arg_params: Mapping[str, Any], aux_params: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments and auxiliary states under the names that a parameter file has them by."""
-    return {f"arg:{name}": value for name, value in arg_params.items()} | {
-        f"aux:{name}": value for name, value in aux_params.items()
-    }
-
-
-def save_checkpoint(
-    prefix: str,
-    epoch: int,
-    symbol: Any,
-    arg_params: Mapping[str, Any],
-    aux_params: Mapping[str, Any],
-    remove_amp_cast: bool = True,
-) -> None:
-    """Write `<prefix>-symbol.json` (unless `symbol` is None) and `<prefix>-<epoch, four digits>.params`.
-
-    MXNet 1.x reads both. `remove_amp_cast` is taken for its callers' sake: symbols made here hold no amp_cast.
-    """
-    if symbol is not None:
-        symbol.save(f"{prefix}-symbol.json")
-    param_name = f"{prefix}-{epoch:04d}.params"
-    nd.save(param_name, joined_params(arg_params, aux_params))
-    logging.info("checkpoint written: %s", param_name)
-
-
-def load_params(prefix: str, epoch: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments and auxiliary states of a checkpoint, by name."""
-    name = f"{prefix}-{epoch:04d}.params"
-    arrays = nd.load(name)
-    if not arrays:
-        logging.warning("%s: there are no parameters in it", name)
-        return {}, {}
-    return split_params(arrays, name)
-
-
-def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """A checkpoint's symbol, arguments and auxiliary states.
-
-    Example:
-        >>> symbol, arg_params, aux_params = mx.model.load_checkpoint("lenet", 10)
-    """
-    return (sym.load(f"{prefix}-symbol.json"), *load_params(prefix, epoch))
-
 
 __getattr__ = module_getattr(__name__, __all__)

@@ -27,7 +27,7 @@ LAYERS = (
     "binding executor monitoring recovery",
     "symbol",
     "operator contrib random rtc",
-    "callback initializer io live_plot metric model monitor optimizer progress rnn visualization",
+    "callback checkpoint initializer io live_plot metric model monitor optimizer progress rnn visualization",
     "module onnx contrib.onnx",
     "test_utils",
     "lint",

@@ -18,11 +18,11 @@ from .. import _schema, inference
 from .. import ndarray as nd
 from .. import symbol as symbols
 from .. import visualization as viz
+from ..checkpoint import split_params
 from ..context import Context, current_context
 from ..drawing.drawing import FORMATS
 from ..drawing.labels import family
 from ..initializer import InitDesc, Xavier
-from ..model import split_params
 from .output import bytes_text, json_option, print_json, write
 
 __all__ = ["bench", "infer_shape", "plot", "run", "summary"]

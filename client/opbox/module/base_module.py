@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from ..checkpoint import joined_params, split_params
 from ..initializer import Uniform
-from ..model import joined_params, split_params
 from ..ndarray import NDArray, load, save
 from . import loops
 

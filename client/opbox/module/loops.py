@@ -16,10 +16,10 @@ from opbox_protocol.errors import MXNetError
 
 from .. import metric as metrics
 from ..base import value_text
+from ..callback import BatchEndParam
 from ..foreign import host_values, is_array
 from ..initializer import Uniform
 from ..io import DataBatch, DataIter
-from ..model import BatchEndParam
 from ..ndarray import NDArray, concatenate
 from ..progress import training_bar
 from .callbacks import Callbacks, check_callbacks, listed

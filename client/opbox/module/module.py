@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base import value_text
+from ..checkpoint import load_checkpoint
 from ..context import Context, context_or_current
 from ..io import DataDesc
-from ..model import load_checkpoint
 from ..optimizer import Optimizer, Updater
 from . import checkpoints, initialization, results
 from .base_module import BaseModule
