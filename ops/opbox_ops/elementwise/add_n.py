@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..expression.language import Expression
+from ..expression.language import Expression, Term
 from ..expression.operators import pointwise
 from ..expression.pointwise import Pointwise
 from ..infer import all_same_shape, numeric_types
@@ -31,8 +31,11 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 
 @cache
 def _sum(count: int) -> Pointwise:
-    names = tuple(f"x{i}" for i in range(count))
-    return Pointwise(names, (Expression(" + ".join(names), names),))
+    names = tuple([f"x{i}" for i in range(count)])
+    total: Term = names[0]
+    for name in names[1:]:
+        total = ("add", (total, name))
+    return Pointwise(names, (Expression.of(total, names),))
 
 
 pointwise(op, lambda p, ins, outs: _sum(len(ins)))

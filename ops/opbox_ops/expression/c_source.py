@@ -58,6 +58,8 @@ _CONVERTS = ("logical_not", "logical_and", "logical_or", "logical_xor", COPY)
 _CACHED_BYTES = 24 << 10
 """Bytes of the pieces between phases: they stay in the first cache."""
 _MOST_PIECES = 48
+_MOST_ARRAYS = 256
+"""Arrays and targets of a kernel: the compiler takes a second for so many, and ten for 3,000."""
 _HEAD = (
     LOOP
     + """
@@ -174,7 +176,9 @@ def c_source(
         types: of the arrays, then of the targets.
         repeated: for each of the arrays, whether a row of it is one element, for all along the row.
     """
-    if work.name not in ("float32", "float64") or any(dtype.name not in _TYPES for dtype in types):
+    if len(types) > _MOST_ARRAYS or work.name not in ("float32", "float64"):
+        return None
+    if any(dtype.name not in _TYPES for dtype in types):
         return None
     targets = types[program.arrays :]
     if any(dtype.kind != "f" and not is_narrow(dtype) for dtype in targets):

@@ -8,9 +8,7 @@ table says, which is what MXNet answers for the operator.
 
 from __future__ import annotations
 
-from functools import cache
-
-from .language import Term, call, read, substitute
+from .language import Term, call, fold, read, substitute
 
 __all__ = ["derivative", "plus", "times"]
 
@@ -62,29 +60,35 @@ DERIVATIVES: dict[str, tuple[str, ...]] = {
 """For each function, its derivative by each argument, over the arguments a, b, c."""
 
 
-@cache
 def derivative(term: Term, name: str) -> Term:
     """The derivative of `term` by the array `name`.
 
     Raises:
         ValueError: a function on the way has no derivative here.
     """
-    if not isinstance(term, tuple):
-        return 1 if term == name else 0
-    function, parts = term
-    inner = [derivative(part, name) for part in parts]
-    if all(part == 0 for part in inner):
+
+    def chained(part: Term, inner: list[Term]) -> Term:
+        return _chained(part, inner) if isinstance(part, tuple) else int(part == name)
+
+    return fold(term, chained)
+
+
+def _chained(term: tuple[str, tuple[Term, ...]], inner: list[Term]) -> Term:
+    """The chain rule: the derivative of a function's call from those of its arguments, `inner`."""
+    function, arguments = term
+    if all(_is(part, 0) for part in inner):
         return 0
     rules = DERIVATIVES.get(function)
     if rules is None:
         raise ValueError(f"the derivative of {function} is not known")
-    values = dict(zip(_ARGUMENTS, parts, strict=False))
     if function == "where":
         # Not a sum of products: 0 times what is not finite on the other side would be NaN.
-        return inner[1] if inner[1] == inner[2] else ("where", (parts[0], inner[1], inner[2]))
+        same = inner[1] is inner[2] or (not isinstance(inner[1], tuple) and inner[1] == inner[2])
+        return inner[1] if same else ("where", (arguments[0], inner[1], inner[2]))
+    values = dict(zip(_ARGUMENTS, arguments, strict=False))
     total: Term = 0
     for rule, part in zip(rules, inner, strict=True):
-        if part != 0:
+        if not _is(part, 0):
             total = plus(total, times(part, substitute(read(rule, _ARGUMENTS), values)))
     return total
 

@@ -19,7 +19,7 @@ from ..compute import CallSpec, Temp
 from ..operator import Op
 from ..params import Params
 from .functions import FUNCTIONS, ROUNDING
-from .language import Expression, Term, leaves, substitute
+from .language import Expression, Term, count_leaves, substitute
 from .operators import pointwise, temps_for_all
 from .pointwise import Pointwise
 
@@ -71,7 +71,7 @@ class Member:
 
 def size(formulas: Pointwise) -> tuple[int, tuple[int, ...]]:
     """Names and numbers in the longest of the formulas, and how often one of them names each input at most."""
-    counts = [Counter(leaves(formula.term)) for formula in formulas.outputs]
+    counts = [count_leaves(formula.term) for formula in formulas.outputs]
     return max(map(Counter.total, counts)), tuple([max([c[name] for c in counts]) for name in formulas.inputs])
 
 

@@ -7,6 +7,10 @@ A formula is a line of Python arithmetic over named arrays, parameters and the f
 Its term is the same as nested tuples, for whoever differentiates it, runs it or writes a kernel from it:
 
     ("divide", ("g", ("add", (1, ("square", ("x",))))))
+
+A sum of 3,000 arrays is a term 3,000 deep, so nothing here calls itself for what is inside a term; only `read` does,
+whose formulas somebody has written by hand. A part that occurs in several places may be one object there, and is seen
+once.
 """
 
 from __future__ import annotations
@@ -14,16 +18,20 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from ..backend.numpy import NumpyBackend
 from .functions import FUNCTIONS, resolve
 
-__all__ = ["Expression", "Term", "call", "definitions", "leaves", "number", "read", "substitute", "write"]
+__all__ = ["Expression", "Term", "call", "count_leaves", "definitions", "fold", "number", "parts", "read"]
+__all__ += ["substitute", "write"]
+
+Value = TypeVar("Value")
 
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "add",
@@ -65,15 +73,22 @@ class Expression:
     """
 
     def __init__(self, text: str, arrays: Sequence[str], parameters: Sequence[str] = ()) -> None:
-        self.text = text
         self.arrays = tuple(arrays)
         self.parameters = tuple(parameters)
         self.term = read(text, (*arrays, *parameters))
+        self.text = text
 
     @classmethod
     def of(cls, term: Term, arrays: Sequence[str], parameters: Sequence[str] = ()) -> Expression:
         """The formula of a term."""
-        return cls(write(term), arrays, parameters)
+        formula = cls.__new__(cls)
+        formula.arrays, formula.parameters, formula.term = tuple(arrays), tuple(parameters), term
+        return formula
+
+    @cached_property
+    def text(self) -> str:
+        """The formula as it was written, or one that reads as its term."""
+        return write(self.term)
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r}, {self.arrays})"
@@ -81,18 +96,15 @@ class Expression:
     @cached_property
     def names(self) -> frozenset[str]:
         """The arrays and parameters that the formula really reads."""
-        return frozenset(leaf for leaf in leaves(self.term) if isinstance(leaf, str))
+        return frozenset([part for part in parts(self.term) if isinstance(part, str)])
 
     @cached_property
     def exact(self) -> bool:
         """True if integers need no conversion to floating point."""
-        return _exact(self.term)
-
-
-def _exact(term: Term) -> bool:
-    if isinstance(term, tuple):
-        return FUNCTIONS[term[0]].exact and all(map(_exact, term[1]))
-    return isinstance(term, int | str)
+        return all(
+            FUNCTIONS[part[0]].exact if isinstance(part, tuple) else isinstance(part, int | str)
+            for part in parts(self.term)
+        )
 
 
 @cache
@@ -149,39 +161,84 @@ def call(function: str, *terms: Term) -> Term:
     return (function, terms)
 
 
-def leaves(term: Term) -> Iterator[int | float | str]:
-    """The names and numbers in a term, from left to right."""
-    if isinstance(term, tuple):
-        for part in term[1]:
-            yield from leaves(part)
-    else:
-        yield term
+def parts(term: Term, known: Container[int] = ()) -> Iterator[Term]:
+    """The term and all that is in it, from left to right and the innermost first, each object once.
+
+    Args:
+        known: the `id`s of parts that are left out, with what is in them.
+    """
+    seen: set[int] = set()
+    waiting = [term]
+    while waiting:
+        part = waiting[-1]
+        if id(part) in seen or id(part) in known:
+            waiting.pop()
+            continue
+        inner = part[1] if isinstance(part, tuple) else ()
+        missing = [one for one in inner if id(one) not in seen and id(one) not in known]
+        if missing:
+            waiting += reversed(missing)
+            continue
+        waiting.pop()
+        seen.add(id(part))
+        yield part
+
+
+def fold(term: Term, combine: Callable[[Term, list[Value]], Value]) -> Value:
+    """The value of a term: `combine` makes it of a part and the values of what is in that, from the innermost out."""
+    values: dict[int, Value] = {}
+    for part in parts(term):
+        inner = [values[id(one)] for one in part[1]] if isinstance(part, tuple) else []
+        values[id(part)] = combine(part, inner)
+    return values[id(term)]
+
+
+def count_leaves(term: Term) -> Counter[int | float | str]:
+    """How often the term, written out, has each name and number."""
+    times: Counter[int] = Counter({id(term): 1})
+    counts: Counter[int | float | str] = Counter()
+    for part in reversed(list(parts(term))):
+        if isinstance(part, tuple):
+            for one in part[1]:
+                times[id(one)] += times[id(part)]
+        else:
+            counts[part] += times[id(part)]
+    return counts
 
 
 def substitute(term: Term, values: Mapping[str, Term]) -> Term:
     """The term with terms for names."""
-    if isinstance(term, tuple):
-        return call(term[0], *(substitute(part, values) for part in term[1]))
-    return values.get(term, term) if isinstance(term, str) else term
+
+    def replaced(part: Term, inner: list[Term]) -> Term:
+        if isinstance(part, tuple):
+            return call(part[0], *inner)
+        return values.get(part, part) if isinstance(part, str) else part
+
+    return fold(term, replaced)
 
 
 def number(term: Term, values: Mapping[str, float]) -> float:
     """The value of a term over parameters alone: in float64, or a Python integer where it is one."""
-    if isinstance(term, str):
-        return values[term]
-    if not isinstance(term, tuple):
-        return term
-    name, row = term[0], FUNCTIONS[term[0]]
-    if name == "where":
-        chosen = 1 if number(term[1][0], values) else 2
-        return number(term[1][chosen], values)
-    arguments = [number(part, values) for part in term[1]]
+
+    def value_of(part: Term, arguments: list[float]) -> float:
+        if isinstance(part, str):
+            return values[part]
+        return _result(part[0], arguments) if isinstance(part, tuple) else part
+
+    return fold(term, value_of)
+
+
+def _result(function: str, arguments: Sequence[float]) -> float:
+    """The number that a function gives for numbers."""
+    if function == "where":
+        return arguments[1 if arguments[0] else 2]
+    row = FUNCTIONS[function]
     if row.formula:
         return number(read(row.formula, _ARGUMENTS[: len(arguments)]), dict(zip(_ARGUMENTS, arguments, strict=False)))
     with np.errstate(all="ignore"):
-        if name in _WHOLE and all(isinstance(argument, int) for argument in arguments):
-            return int(_WHOLE[name](*arguments))
-        result = resolve(name, np, NumpyBackend.special)(*map(float, arguments))
+        if function in _WHOLE and all(isinstance(argument, int) for argument in arguments):
+            return int(_WHOLE[function](*arguments))
+        result = resolve(function, np, NumpyBackend.special)(*map(float, arguments))
     return int(result) if row.mask else float(result)
 
 
@@ -202,11 +259,15 @@ _SIGNS |= {"equal": "==", "not_equal": "!=", "greater": ">", "greater_equal": ">
 
 def write(term: Term) -> str:
     """A formula that reads as this term."""
-    if isinstance(term, tuple):
-        function, parts = term[0], [write(part) for part in term[1]]
+    return fold(term, _written)
+
+
+def _written(part: Term, inner: list[str]) -> str:
+    if isinstance(part, tuple):
+        function = part[0]
         if function in _SIGNS:
-            return f"({parts[0]} {_SIGNS[function]} {parts[1]})"
-        return f"(-{parts[0]})" if function == "negative" else f"{function}({', '.join(parts)})"
-    if isinstance(term, str):
-        return term
-    return repr(term) if math.isfinite(term) and term >= 0 else f"(-{-term!r})" if term < 0 else repr(term)
+            return f"({inner[0]} {_SIGNS[function]} {inner[1]})"
+        return f"(-{inner[0]})" if function == "negative" else f"{function}({', '.join(inner)})"
+    if isinstance(part, str):
+        return part
+    return repr(part) if math.isfinite(part) and part >= 0 else f"(-{-part!r})" if part < 0 else repr(part)

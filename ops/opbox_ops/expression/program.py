@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from .functions import FUNCTIONS
-from .language import Term, leaves, read, substitute
+from .language import Term, parts, read, substitute
 
 __all__ = ["COPY", "Program", "Instruction", "Target", "compile_terms"]
 
@@ -44,6 +45,18 @@ class Instruction:
     function: str
     operands: tuple[int, ...]
     result: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """A call of a function of the library, whose arguments read arrays: one object for all that are equal."""
+
+    function: str
+    arguments: tuple[_Lowered, ...]
+
+
+_Lowered: TypeAlias = "_Call | Term"
+"""What a term is in functions of the library: a call, the name of an array, or a term over parameters alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +118,14 @@ class _ProgramCompiler:
         self.masks = masks
         self.integers, self.singles = integers, singles
         self.constants: list[Term] = []
-        self.calls: dict[Term, None] = {}
+        self.calls: dict[_Call, None] = {}
+        self._known: dict[tuple[str, tuple[_Lowered, ...]], _Call] = {}
+        self._lowered: dict[int, _Lowered] = {}
+        """What parts of terms are in functions of the library, by `id`."""
+        self._reading: dict[int, bool] = {}
+        """Whether parts of terms read arrays, by `id`."""
+        self._expanded: dict[int, Term] = {}
+        """The formulas of functions that are made of others, by the `id` of their call."""
 
     def compile(self) -> Program:
         values = [self._value(target.term) for target in self.targets]
@@ -115,84 +135,137 @@ class _ProgramCompiler:
 
     # -- from the language's functions to those of the library ----------------------------------------------------
 
-    def _value(self, term: Term) -> Term:
+    def _value(self, term: Term) -> _Lowered:
         """Lower a target's term: a bare array as it is, else a number or a mask; all are copied if need be."""
         return term if isinstance(term, str) and term in self.arrays else self._lower(term)
 
-    def _lower(self, term: Term) -> Term:
+    def _lower(self, term: Term) -> _Lowered:
         """The term in functions of the library: a number or a mask."""
+        waiting = [term]
+        while waiting:
+            part = waiting[-1]
+            missing = [one for one in self._needed(part) if id(one) not in self._lowered]
+            if missing:
+                waiting += reversed(missing)
+                continue
+            waiting.pop()
+            self._lowered[id(part)] = self._in_library(part)
+        return self._lowered[id(term)]
+
+    def _needed(self, term: Term) -> Sequence[Term]:
+        """The terms that are to be lowered before this one."""
+        if not isinstance(term, tuple) or not self._reads(term):
+            return ()
+        formula = self._formula(term[0])
+        if not formula:
+            return term[1]
+        expanded = self._expanded.get(id(term))
+        if expanded is None:
+            values = dict(zip(_ARGUMENTS, term[1], strict=False))
+            expanded = self._expanded[id(term)] = substitute(read(formula, _ARGUMENTS), values)
+        return (expanded,)
+
+    def _formula(self, function: str) -> str:
+        """What a function is made of; empty where it is the library's."""
+        row = FUNCTIONS[function]
+        return (self.integers and row.on_integers) or (self.singles and row.on_singles) or row.formula
+
+    def _in_library(self, term: Term) -> _Lowered:
+        """As `_lower`, once what is `_needed` has been lowered."""
         if not isinstance(term, tuple):
-            return (COPY, (term,)) if term in self.convert else term
+            return self._call(COPY, term) if term in self.convert else term
         if not self._reads(term):
             return term  # over parameters alone: one number
-        name, parts = term
-        row = FUNCTIONS[name]
-        if name == "where":
-            return ("select", (self._mask(parts[0]), self._number(parts[1]), self._number(parts[2])))
-        formula = (self.integers and row.on_integers) or (self.singles and row.on_singles) or row.formula
-        if formula:
-            return self._lower(substitute(read(formula, _ARGUMENTS), dict(zip(_ARGUMENTS, parts, strict=False))))
-        if name in _LOGICAL:
-            return (name, tuple(map(self._mask, parts)))
-        return (name, tuple(map(self._number, parts)))
+        function, inner = term
+        if function == "where":
+            return self._call("select", self._mask(inner[0]), self._number(inner[1]), self._number(inner[2]))
+        if id(term) in self._expanded:
+            return self._lowered[id(self._expanded[id(term)])]
+        return self._call(function, *map(self._mask if function in _LOGICAL else self._number, inner))
 
-    def _number(self, term: Term) -> Term:
-        lowered = self._lower(term)
-        return (COPY, (lowered,)) if self._is_mask(lowered) else lowered
+    def _call(self, function: str, *arguments: _Lowered) -> _Lowered:
+        """The one object for this call; a term where it reads parameters alone."""
+        call = self._known.get((function, arguments))
+        if call is not None:
+            return call
+        terms = tuple([one for one in arguments if not isinstance(one, _Call) and one not in self.arrays])
+        if len(terms) == len(arguments):
+            return (function, terms)
+        call = self._known[function, arguments] = _Call(function, arguments)
+        return call
 
-    def _mask(self, term: Term) -> Term:
+    def _number(self, term: Term) -> _Lowered:
+        lowered = self._lowered[id(term)]
+        return self._call(COPY, lowered) if self._is_mask(lowered) else lowered
+
+    def _mask(self, term: Term) -> _Lowered:
         if isinstance(term, str) and term in self.masks:
+            if self.masks[term]:
+                return term
             # With a number of another type, the library would convert the array first.
-            compared = ("logical_or", (term, term)) if term in self.convert else ("not_equal", (term, 0))
-            return term if self.masks[term] else compared
-        lowered = self._lower(term)
-        return lowered if self._is_mask(lowered) else ("not_equal", (lowered, 0))
+            return self._call("logical_or", term, term) if term in self.convert else self._call("not_equal", term, 0)
+        lowered = self._lowered[id(term)]
+        return lowered if self._is_mask(lowered) else self._call("not_equal", lowered, 0)
 
-    def _is_mask(self, term: Term) -> bool:
-        if isinstance(term, tuple):
-            return term[0] != COPY and FUNCTIONS[term[0]].mask and self._reads(term)
-        return isinstance(term, str) and self.masks.get(term, False)
+    def _is_mask(self, value: _Lowered) -> bool:
+        if isinstance(value, _Call):
+            return value.function != COPY and FUNCTIONS[value.function].mask
+        return isinstance(value, str) and self.masks.get(value, False)
 
     def _reads(self, term: Term) -> bool:
-        return any(leaf in self.arrays for leaf in leaves(term))
+        """Return whether a term reads arrays."""
+        reading = self._reading
+        for part in parts(term, reading):
+            inner = part[1] if isinstance(part, tuple) else ()
+            reading[id(part)] = part in self.arrays if not inner else any(reading[id(one)] for one in inner)
+        return reading[id(term)]
 
     # -- from terms to slots --------------------------------------------------------------------------------------
 
-    def _visit(self, term: Term) -> None:
-        if term in self.calls or (isinstance(term, str) and term in self.arrays):
-            return
-        if not isinstance(term, tuple) or not self._reads(term):
-            if term not in self.constants:
-                self.constants.append(term)
-            return
-        for part in term[1]:
-            self._visit(part)
-        self.calls[term] = None
+    def _visit(self, value: _Lowered) -> None:
+        """Put the calls that a value is made of in order, and what is constant in them aside."""
+        waiting = [value]
+        while waiting:
+            part = waiting[-1]
+            if isinstance(part, _Call) and part not in self.calls:
+                missing = [one for one in part.arguments if not self._is_visited(one)]
+                if missing:
+                    waiting += reversed(missing)
+                    continue
+                self.calls[part] = None
+            elif not isinstance(part, _Call) and not self._is_visited(part):
+                self.constants.append(part)
+            waiting.pop()
 
-    def _place(self, calls: list[Term], values: list[Term]) -> Program:
+    def _is_visited(self, value: _Lowered) -> bool:
+        if isinstance(value, _Call):
+            return value in self.calls
+        return value in self.constants or (isinstance(value, str) and value in self.arrays)
+
+    def _place(self, calls: list[_Call], values: list[_Lowered]) -> Program:
         end = len(calls)
-        last: dict[Term, int] = {}
+        last: dict[_Lowered, int] = {}
         for i, term in enumerate(calls):
-            assert isinstance(term, tuple)
-            last.update(dict.fromkeys(term[1], i))
+            last.update(dict.fromkeys(term.arguments, i))
         last.update(dict.fromkeys(values, end))
-        position = {term: i for i, term in enumerate(calls)}
+        position: dict[_Lowered, int] = {term: i for i, term in enumerate(calls)}
         read_at = {self.arrays[name]: i for name, i in last.items() if isinstance(name, str) and name in self.arrays}
-        direct: dict[Term, int] = {}
+        # A target's memory is free once the arrays that it may be have been read.
+        free_at = [max([read_at.get(array, -1) for array in target.over], default=-1) for target in self.targets]
+        direct: dict[_Lowered, int] = {}
         for k, (target, value) in enumerate(zip(self.targets, values, strict=True)):
             at = position.get(value)
             if at is None or value in direct or target.convert or self._is_mask(value):
                 continue
-            if all(read_at.get(array, -1) <= at for array in target.over):
+            if free_at[k] <= at:
                 direct[value] = k
         rows, masks = _Rows(), _Rows()
-        where: dict[Term, tuple[str, int]] = {}
-        steps: list[tuple[str, tuple[Term, ...], tuple[str, int], list[int]]] = []
-        lent: dict[int, Term] = {}
+        where: dict[_Lowered, tuple[str, int]] = {}
+        steps: list[tuple[str, tuple[_Lowered, ...], tuple[str, int], list[int]]] = []
+        lent: dict[int, _Lowered] = {}
         for i, term in enumerate(calls):
-            assert isinstance(term, tuple)
-            scratch = [rows.take() for _ in range(0 if term[0] == COPY else FUNCTIONS[term[0]].scratch)]
-            for part in dict.fromkeys(term[1]):
+            scratch = [rows.take() for _ in range(0 if term.function == COPY else FUNCTIONS[term.function].scratch)]
+            for part in dict.fromkeys(term.arguments):
                 if last[part] == i and part in where:
                     kind, index = where[part]
                     if kind == "target":
@@ -204,38 +277,38 @@ class _ProgramCompiler:
             elif self._is_mask(term):
                 where[term] = ("mask", masks.take())
             else:
-                free = self._lendable(i, last[term], position, read_at, direct, lent)
+                free = self._lendable(i, last[term], position, free_at, direct, lent)
                 where[term] = ("row", rows.take()) if free is None else ("target", free)
                 if free is not None:
                     lent[free] = term
             for index in scratch:
                 rows.give(index)
-            steps.append((term[0], term[1], where[term], scratch))
+            steps.append((term.function, term.arguments, where[term], scratch))
         return self._program(steps, values, direct, where, rows.count, masks.count)
 
     def _lendable(
         self,
         step: int,
         until: int,
-        position: Mapping[Term, int],
-        read_at: Mapping[int, int],
-        direct: Mapping[Term, int],
-        lent: Mapping[int, Term],
+        position: Mapping[_Lowered, int],
+        free_at: Sequence[int],
+        direct: Mapping[_Lowered, int],
+        lent: Mapping[int, _Lowered],
     ) -> int | None:
         """A target that may hold a value from `step` to `until`, before its own is written: one register less."""
         for value, k in direct.items():
             if k in lent or not step < position[value] or until > position[value]:
                 continue
-            if all(read_at.get(array, -1) <= step for array in self.targets[k].over):
+            if free_at[k] <= step:
                 return k
         return None
 
     def _program(
         self,
-        steps: list[tuple[str, tuple[Term, ...], tuple[str, int], list[int]]],
-        values: list[Term],
-        direct: Mapping[Term, int],
-        where: Mapping[Term, tuple[str, int]],
+        steps: list[tuple[str, tuple[_Lowered, ...], tuple[str, int], list[int]]],
+        values: list[_Lowered],
+        direct: Mapping[_Lowered, int],
+        where: Mapping[_Lowered, tuple[str, int]],
         rows: int,
         masks: int,
     ) -> Program:
@@ -244,12 +317,13 @@ class _ProgramCompiler:
         start["mask"] = start["row"] + rows
         start["target"] = start["mask"] + masks
 
-        def slot(term: Term) -> int:
+        def slot(term: _Lowered) -> int:
             if term in where:
                 kind, index = where[term]
                 return start[kind] + index
             if isinstance(term, str) and term in self.arrays:
                 return self.arrays[term]
+            assert not isinstance(term, _Call)
             return constants + self.constants.index(term)
 
         done = [
