@@ -159,8 +159,9 @@ conformance: $(READY) $(ORACLE)/.ready  ## the operator table and generated case
 	$(BIN)/python -m pytest -n $(JOBS) -m conformance $(ARGS)
 	$(MAKE) --no-print-directory test-gpu-pretend WHOLE=1
 
-record: $(ORACLE)/.ready  ## record MXNet's values for the operator table again
+record: $(ORACLE)/.ready  ## record MXNet's values for the operator table and the programs again
 	$(ORACLE)/bin/python -m tests.conformance.record
+	$(ORACLE)/bin/python -m tests.compat.record
 
 schema: $(READY)  ## write the client's operator schema, its stubs and the catalogue anew from the registry
 	$(BIN)/python -m opbox_service.schema
