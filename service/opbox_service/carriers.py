@@ -17,6 +17,7 @@ from opbox_protocol.errors import LimitError, MXNetError
 from opbox_protocol.strict_json import NonFinite
 
 from .buffers import Lease
+from .logs import Exceptions
 from .settings import SCOPES, Scope
 from .task import Task
 
@@ -120,7 +121,7 @@ class RawResponse:
     parts: list[bytes | memoryview]
     header_length: int | None = None
     commands: int = 0
-    problem: BaseException | None = None
+    problem: Exceptions | None = None
     content_type: str = "application/json"
     headers: Headers = ()
     queue: tuple[int, float] | None = None

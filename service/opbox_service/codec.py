@@ -14,6 +14,7 @@ from opbox_protocol.errors import LimitError, error_to_json
 from . import json_text
 from .carriers import Answer, AnswerLimit, Call, RawRequest, RawResponse, Rest
 from .engine import Engine
+from .logs import exceptions_of
 from .memory_shares import HOST
 from .routes.models import Body
 from .routes.route import Route, RunsOn
@@ -197,4 +198,4 @@ def error_response(error: BaseException) -> RawResponse:
     """An error's answer, without the request's id, which the API process adds."""
     error = device_error(error) or error
     status, header = error_to_json(error)
-    return RawResponse(status, [json_text.write(header)], problem=error if status == 500 else None)
+    return RawResponse(status, [json_text.write(header)], problem=exceptions_of(error) if status == 500 else None)

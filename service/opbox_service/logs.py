@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 
 from .settings import Settings
 
-__all__ = ["configure"]
+__all__ = ["EXCEPTION_BYTES", "Exceptions", "configure", "exceptions_of"]
+
+Exceptions: TypeAlias = "list[dict[str, Any]]"
+"""An exception and what it came from, each with its type, its words and its frames: a log line's `exception`."""
+EXCEPTION_BYTES = 1 << 14
+"""Bytes of an exception in a log line: it comes in a worker's message, and code may raise what it likes."""
+MOST_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
+"""Exceptions of a chain, characters of what each says, and frames that are tried for each: these always fit."""
+# Values of variables would take long to write out, in the API process's loop too, and may be secrets.
+_transform = ExceptionDictTransformer(show_locals=False)
+
+
+def exceptions_of(error: BaseException) -> Exceptions:
+    """The exception as a log line has it, in EXCEPTION_BYTES: what is too long loses outer frames."""
+    rows: Exceptions = _transform((type(error), error, error.__traceback__))[:MOST_EXCEPTIONS]
+    for row in rows:
+        row["exc_value"] = row["exc_value"][:WORDS]
+    for most in FRAMES:
+        for row in rows:
+            row["frames"] = row["frames"][-most:]
+        if len(json.dumps(rows)) <= EXCEPTION_BYTES:
+            break
+    return rows
 
 
 class LogStream:
@@ -38,8 +61,7 @@ def configure(settings: Settings) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        # Values of variables would take long to write out, in the API process's loop too, and may be secrets.
-        structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
+        structlog.processors.ExceptionRenderer(_transform),
     ]
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],

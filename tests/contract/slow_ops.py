@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import Arrays, OpContext, Outputs
+from opbox_ops.compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from opbox_ops.infer import all_same_shape
 from opbox_ops.params import Float, Params
 from opbox_ops.registry import register
@@ -23,7 +23,8 @@ slow = register("_test_slow", SlowParams)
 fatal = register("_test_fatal")
 greedy = register("_test_greedy")
 broken = register("_test_broken")
-for _op in (slow, fatal, greedy, broken):
+unruly = register("_test_unruly")
+for _op in (slow, fatal, greedy, broken, unruly):
     _op.infer_shape(all_same_shape)
 
 
@@ -47,3 +48,12 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @broken.compute()
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     raise KeyError("a-fault-of-the-operator")
+
+
+def _unruly(p: Any, call: CallSpec) -> list[Temp]:
+    return _unruly(p, call)
+
+
+@unruly.compute(temps=_unruly)
+def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    outputs[0][...] = inputs[0]

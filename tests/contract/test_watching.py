@@ -15,7 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from opbox_service.api.metrics import OTHERS, OWNERS, Metrics
 from opbox_service.device_time import DeviceTime, DeviceTimes
+from opbox_service.logs import EXCEPTION_BYTES
 from opbox_service.worker.pool import Stats
+from tests.contract.isolation import settings
 from tests.contract.live import BROKEN, FATAL, FC, IDENTITY, SLOW, TOKENS, Got, Live, symbol, var
 from tests.contract.test_access import wait_for
 from tests.contract.test_events import states
@@ -97,8 +99,31 @@ def test_the_log_has_the_reason_of_a_fault_of_the_servers_own(server: Live) -> N
     assert "KeyError: 'a-fault-of-the-operator'" in answer.error
     id = answer.http["x-request-id"]
     wait_for(lambda: [entry for entry in entries(server, id) if entry["event"] == "request"])
-    (entry,) = [entry for entry in entries(server, id) if entry["event"] == "request"]
+    (entry,) = entries(server, id)
     assert (entry["level"], entry["status"], entry["error"]) == ("error", 500, answer.error)
+    wrapped, cause = entry["exception"]
+    assert (cause["exc_type"], cause["exc_value"]) == ("KeyError", "'a-fault-of-the-operator'")
+    assert cause["frames"][-1]["filename"].endswith("slow_ops.py")
+    assert wrapped["exc_type"] == "MXNetError"
+
+
+@pytest.mark.parametrize("owner", ["ann", "py"])
+def test_the_log_line_of_an_internal_error_has_its_traceback(start: Callable[..., Live], owner: str) -> None:
+    """In a worker that sessions share, and in a session's own process: nothing of it goes to the client."""
+    server = start("process", **({} if owner == "ann" else settings()))
+    session = server.session(owner)
+    x = {"do": "invoke", "op": "_test_unruly", "inputs": [1], "outputs": [2]}
+    answer = session.run({"do": "put", "id": 1, "tensor": "x"}, x, {"do": "fetch", "id": 2, "as": "y"}, x=X)
+    assert (answer.status, answer.header["type"]) == (500, "InternalError")
+    assert "recursion" not in str(answer.header)
+    id = answer.http["x-request-id"]
+    wait_for(lambda: entries(server, id))
+    (entry,) = entries(server, id)
+    exception = entry["exception"][-1]
+    assert (entry["event"], exception["exc_type"]) == ("request", "RecursionError")
+    assert "maximum recursion depth exceeded" in exception["exc_value"]
+    assert exception["frames"][-1]["name"] == "_unruly"
+    assert len(json.dumps(entry["exception"])) <= EXCEPTION_BYTES
 
 
 def test_a_graph_that_is_to_be_sent_is_no_error(start: Callable[..., Live]) -> None:

@@ -109,7 +109,7 @@ def call(method: str, path: str, body: bytes, header_length: int | None, owner: 
     if not answers:
         raise Fault(f"{method} {path}: no answer")
     if answers[0].status == 500:
-        raise Fault(f"{method} {path}: 500: {answers[0].problem!r}") from answers[0].problem
+        raise Fault(f"{method} {path}: 500: {answers[0].problem}")
     if task.longest > HANG_S or seconds > LONGEST_S:
         raise Fault(f"{method} {path}: {seconds:.1f} s, and {task.longest:.1f} s without a look at whether it goes on")
     return answers[0]

@@ -6,6 +6,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from opbox_service.logs import EXCEPTION_BYTES, exceptions_of
+
 FAILING = """
 import structlog
 from opbox_service.logs import configure
@@ -33,3 +37,22 @@ def test_an_exception_shows_lines_and_no_values() -> None:
         assert (exception["exc_type"], exception["exc_value"]) == ("KeyError", "'missing'")
         assert [frame["name"] for frame in exception["frames"]] == ["<module>", "fail"]
     assert "s3cret" not in ended.stderr
+
+
+def nested(depth: int, words: str) -> None:
+    """Raise an exception from one of its own kind, and so on."""
+    try:
+        if depth:
+            nested(depth - 1, words)
+    except ValueError as error:
+        raise ValueError(words) from error
+    raise ValueError(words)
+
+
+def test_an_exception_has_few_bytes_in_a_log_line() -> None:
+    with pytest.raises(ValueError) as caught:
+        nested(100, "words \U0001f600" * 10_000)
+    rows = exceptions_of(caught.value)
+    assert len(json.dumps(rows)) <= EXCEPTION_BYTES
+    assert rows[0]["exc_type"] == "ValueError"
+    assert rows[0]["frames"][-1]["name"] == "nested"

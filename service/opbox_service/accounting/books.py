@@ -206,7 +206,7 @@ class Books:
         )
         for error in ends:
             if error is not None:
-                _log.error("the books were not closed", error=repr(error))
+                _log.error("the books were not closed", error=repr(error), exc_info=error)
 
     async def _tick(self, times: Callable[[], Mapping[tuple[str, str], DeviceTime]]) -> None:
         flushed = time.monotonic()
@@ -224,7 +224,9 @@ class Books:
             work()
         except Exception as error:
             if repr(error) != self._problem:
-                _log.error("the books were not brought up to date; it is tried again", error=repr(error))
+                _log.error(
+                    "the books were not brought up to date; it is tried again", error=repr(error), exc_info=error
+                )
             self._problem = repr(error)
 
     def json_of(self, owners: Iterable[str]) -> dict[str, dict[str, Any]]:

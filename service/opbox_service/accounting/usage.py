@@ -264,7 +264,7 @@ class UsageLedger:
     def _say(self, error: Exception, problem: str) -> None:
         """Log a problem, unless it is one that lasts."""
         if not self._failed:
-            _log.error(problem, error=str(error) or type(error).__name__)
+            _log.error(problem, error=str(error) or type(error).__name__, exc_info=error)
         self._failed = True
 
     def _add_storage(self, rows: dict[tuple[str, str], DayUsage], day: str) -> None:
@@ -278,7 +278,7 @@ class UsageLedger:
                 continue
             except Exception as error:
                 if repr(error) != self._storage_problem:
-                    _log.error("what checkpoints take was not counted", owner=owner, error=repr(error))
+                    _log.error("what checkpoints take was not counted", owner=owner, error=repr(error), exc_info=error)
                 self._storage_problem = repr(error)
                 continue
             usage = rows.setdefault((day, owner), DayUsage())

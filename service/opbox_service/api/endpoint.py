@@ -130,6 +130,7 @@ class Endpoint:
                 return
             if response.status >= 400:
                 context.error = sentence(response.body)
+                context.problem = response.problem
                 context.expected = response.status == 404 and route.method == "POST" and asks_for_graph(response.body)
             elif size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
                 await send_compressed(context, response, send, self._settings.stall_s)

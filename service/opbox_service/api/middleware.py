@@ -19,6 +19,7 @@ from opbox_protocol.errors import BadRequestError, NotFoundError, NotReadyError,
 from opbox_protocol.wire import HEADER_LENGTH
 
 from ..accounting.books import Books
+from ..logs import exceptions_of
 from ..routes.route import RouteTable
 from ..settings import Settings
 from .endpoint import ApiState, Endpoint
@@ -110,6 +111,8 @@ class Middleware:
             context.status, context.error = 499, "the client went away before its request was whole"
         except Exception as error:
             problem = error
+            if error_to_json(error)[0] == 500:
+                context.problem = exceptions_of(error)
             if context.started:
                 raise
             await send_error(error, context, _noting(send, context))
@@ -127,7 +130,7 @@ class Middleware:
                     self._traffic.note_error(
                         owner, context.request_id, scope["method"], scope["path"], context.status, reason
                     )
-                _log_request(scope, context, seconds, problem, reason)
+                _log_request(scope, context, seconds, reason)
             elif self._settings.log_requests:
                 _log_request(scope, context, seconds)
 
@@ -284,9 +287,7 @@ def _reason(context: RequestContext, problem: BaseException | None) -> str:
     return (reason or f"answered {context.status} without a reason")[:500]
 
 
-def _log_request(
-    scope: Scope, context: RequestContext, seconds: float, problem: BaseException | None = None, reason: str = ""
-) -> None:
+def _log_request(scope: Scope, context: RequestContext, seconds: float, reason: str = "") -> None:
     level = _log.error if context.status >= 500 else _log.debug if context.expected else _log.info
     entry: dict[str, Any] = {
         "request_id": context.request_id,
@@ -300,6 +301,6 @@ def _log_request(
     }
     if reason:
         entry["error"] = reason
-    if problem is not None and context.status == 500:
-        entry["exc_info"] = problem
+    if context.problem is not None:
+        entry["exception"] = context.problem
     level("request", **entry)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ..logs import Exceptions
 from ..routes.route import Route
 from .identity import Identity
 
@@ -32,6 +33,7 @@ class RequestContext:
         last: whether its connection ends with the answer, as the server is stopping.
         whole: whether all of the request's body has been read.
         error: the sentence that it is answered with, for the log.
+        problem: the exception behind an internal error, for the log.
         head: whether only the head of the answer is wanted (HEAD), which the server then sends alone.
         expected: whether an error that it is answered with is a step of the protocol, and nobody's mistake.
         streamed: whether the answer comes in pieces for as long as the client reads.
@@ -51,6 +53,7 @@ class RequestContext:
     last: bool = False
     whole: bool = False
     error: str = ""
+    problem: Exceptions | None = None
     head: bool = False
     expected: bool = False
     streamed: bool = False

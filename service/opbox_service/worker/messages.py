@@ -14,7 +14,8 @@ From the API:
 From the worker:
 
     ready      it takes calls; or `failed`, with the reason
-    answer     id, status, header_length, commands, size, segment, sessions, queue; times, where calls ran for long
+    answer     id, status, header_length, commands, size, segment, sessions, queue; times, where calls ran for long;
+               problem, the exception of an internal error for the log
     drop       segments, sessions, times: buffers of answers that are no more, and how long calls waited and ran
     account    ended, memory: sessions that ended, and what owners have on a device now where that changed
     uploaded   owner, session, rows, more: code, before it runs

@@ -186,8 +186,6 @@ class WorkerProcess:
                         unmap(view)
 
     def _fail(self, id: int, error: Exception) -> None:
-        if not isinstance(error, MXNetError):
-            _log.error("a call failed", exc_info=error)
         self._answer(id, error_response(error))
 
     def _call(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> None:
@@ -216,8 +214,6 @@ class WorkerProcess:
         )
 
         def send(response: RawResponse) -> None:
-            if response.problem is not None:
-                _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
             if route.method == "DELETE" or (
                 request.quota is not None and (request.quota.memory_bytes or request.quota.host_bytes)
             ):
@@ -273,6 +269,8 @@ class WorkerProcess:
             "sessions": self._sessions_sent,
             "queue": response.queue,
         }
+        if response.problem is not None:
+            message["problem"] = response.problem
         # A process for code is asked before it is ended, and what it says of itself is counted by the second.
         if self._progress is None and (times := self._engine.device_times.take(REPORT_S)):
             message["times"] = times

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from ..accounting.books import Books
+from ..logs import EXCEPTION_BYTES, Exceptions
 
 if TYPE_CHECKING:
     from .worker import Worker
 
-__all__ = ["Reports", "check_count"]
+__all__ = ["Reports", "check_count", "check_problem"]
 
 UPLOADS, UPLOADS_S = 1000, 60.0
 """Pieces of code of one worker that are recorded one by one, in so many seconds."""
@@ -64,6 +66,15 @@ def check_count(value: Any) -> int:
     """A number that a worker sent; ValueError when it is none."""
     if type(value) is not int or value < 0:
         raise ValueError(f"expected a number, got {value!r}")
+    return value
+
+
+def check_problem(value: Any) -> Exceptions:
+    """An exception that a worker sent, for the log; ValueError when it is none, or a long one."""
+    if type(value) is not list or any(type(row) is not dict for row in value):
+        raise ValueError(f"expected an exception, got {value!r:.100}")
+    if len(json.dumps(value)) > EXCEPTION_BYTES:
+        raise ValueError(f"expected an exception in {EXCEPTION_BYTES} bytes, got more")
     return value
 
 

@@ -117,6 +117,8 @@ class ThreadPool:
         def settle(response: RawResponse | BaseException) -> None:
             if answered.done():
                 if isinstance(response, RawResponse):
+                    if response.problem is not None:  # nobody waits for it any more, so that no other line has it
+                        _log.error("internal error", request_id=request.request_id, exception=response.problem)
                     response.release()
             elif isinstance(response, BaseException):
                 answered.set_exception(response)
@@ -125,8 +127,6 @@ class ThreadPool:
 
         def send(response: RawResponse) -> None:
             request.release()
-            if response.problem is not None:
-                _log.error("internal error", request_id=request.request_id, exc_info=response.problem)
             try:
                 own: RawResponse | BaseException = self._copied(response, engine, request.owner)
             except Exception as error:

@@ -26,7 +26,7 @@ from . import messages
 from .channel import Channel
 from .checkpoint_requests import CheckpointRequests
 from .processes import resident_bytes
-from .reports import Reports, check_count
+from .reports import Reports, check_count, check_problem
 from .spawning import environment, reason_of
 
 __all__ = ["Worker"]
@@ -376,6 +376,8 @@ class Worker:
         if header.get("queue") is not None:
             before, wait_s = header["queue"]
             response.queue = check_count(before), float(wait_s)
+        if header.get("problem") is not None:
+            response.problem = check_problem(header["problem"])
         if number is not None:
             response.parts = [self._answers[number][: header["size"]]]
             response.release = partial(self._give_back, number)
@@ -383,6 +385,8 @@ class Worker:
         timer.cancel()
         request.release()
         if answered.done():
+            if response.problem is not None:  # nobody waits for it any more, so that no other line has it
+                _log.error("internal error", request_id=request.request_id, exception=response.problem)
             response.release()
         else:
             answered.set_result(response)
