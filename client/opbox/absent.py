@@ -45,7 +45,6 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"io", r"Image\w*Iter\w*|MXDataIter", _FILES),
     (r"io", r"LibSVMIter", _DENSE),
     (r"optimizer", r"LAMB|LARS|LBSGD", "of optimizers for large batches, opbox has the operators so far"),
-    (r"module", r"PythonModule|PythonLossModule|SequentialModule", "opbox has Module and BucketingModule"),
     (r"rnn", r"\w*Conv\w+Cell", "opbox has the cells on vectors"),
 )
 """Modules and names of MXNet 1.9.1, as patterns, and where they stand here."""

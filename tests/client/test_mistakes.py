@@ -64,7 +64,6 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx.nd.contrib, "quantized_conv"),
         (mx.io, "ImageRecordIter"),
         (mx.optimizer, "LBSGD"),
-        (mx.mod, "SequentialModule"),
         (mx.rnn, "ConvLSTMCell"),
     ],
 )

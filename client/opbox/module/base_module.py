@@ -171,8 +171,15 @@ class BaseModule:
         raise self._undefined("get_params")
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Run a batch."""
-        raise self._undefined("forward")
+        """Run a batch.
+
+        Args:
+            data_batch: `data` and perhaps `label`: lists of arrays of any kind.
+            is_train: the mode; None for that of `bind`.
+        """
+        # Whatever is recorded belongs to the step before: it leaves now, and this step is a request of its own.
+        self._flush()
+        self._run(data_batch, is_train)
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute gradients of the batch run last."""
@@ -199,6 +206,10 @@ class BaseModule:
         raise self._undefined("install_monitor")
 
     # ---- for the methods above
+
+    def _run(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run a batch within a step that has begun. A subclass defines this, or `forward`."""
+        raise self._undefined("forward")
 
     def _flush(self) -> None:
         """Send what is recorded, without waiting."""

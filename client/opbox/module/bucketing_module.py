@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..checkpoint import load_params
 from ..initializer import Uniform
-from ..ndarray import NDArray
+from ..ndarray import NDArray, array, load, save
+from ..symbol import load as load_symbol
 from .base_module import BaseModule
 from .module import Module
 
@@ -45,6 +47,7 @@ class BucketingModule(BaseModule):
         if default_bucket_key is None:
             raise AssertionError("default_bucket_key: expected the key of the largest bucket, got None")
         self._sym_gen = sym_gen
+        self._symbols: dict[Any, Any] = {}
         self._default_bucket_key = default_bucket_key
         self._options = {
             "logger": logger,
@@ -64,6 +67,7 @@ class BucketingModule(BaseModule):
 
     def _new(self, bucket_key: Any) -> Module:
         symbol, data_names, label_names = self._sym_gen(bucket_key)
+        symbol = self._symbols.get(bucket_key, symbol)
         return Module(symbol, data_names, label_names, **self._options)
 
     # ---- what it is
@@ -91,6 +95,72 @@ class BucketingModule(BaseModule):
     @property
     def symbol(self) -> Any:
         return self._current.symbol
+
+    # ---- checkpoints
+
+    def save_checkpoint(self, prefix: str, epoch: int, remove_amp_cast: bool = False) -> None:
+        """Write `<prefix>-<epoch>.params`, `<prefix>.buckets`, and `<prefix>-<key>-symbol.json` of each bucket.
+
+        Raises:
+            AssertionError: nothing is bound yet.
+            ValueError: a bucket key is no integer, which the file of the buckets cannot hold.
+        """
+        if not self._buckets:
+            raise AssertionError("save_checkpoint: expected a module with buckets, got none: bind it first")
+        for key in self._buckets:
+            if not isinstance(key, int):
+                raise ValueError(f"save_checkpoint: expected integers as bucket keys, got {key!r}: save_params saves")
+        self.save_params(f"{prefix}-{epoch:04d}.params")
+        for key, module in self._buckets.items():
+            module.symbol.save(f"{prefix}-{key}-symbol.json")
+        save(f"{prefix}.buckets", array(list(self._buckets), dtype="int32"))
+
+    @staticmethod
+    def load(
+        prefix: str, epoch: int, sym_gen: SymGen | None = None, default_bucket_key: Any = None, **kwargs: Any
+    ) -> BucketingModule:
+        """A module from a checkpoint; its parameters are set when it is bound.
+
+        Args:
+            prefix, epoch: as of `save_checkpoint`.
+            sym_gen, default_bucket_key: as of `BucketingModule`; buckets of the checkpoint have its symbols.
+            kwargs: as of `BucketingModule`.
+        """
+        keys = load(f"{prefix}.buckets")[0].asnumpy().astype(int).tolist()
+        symbols = {key: load_symbol(f"{prefix}-{key}-symbol.json") for key in keys}
+        return BucketingModule.load_dict(symbols, sym_gen, default_bucket_key, *load_params(prefix, epoch), **kwargs)
+
+    @staticmethod
+    def load_dict(
+        sym_dict: Mapping[Any, Any] | None = None,
+        sym_gen: SymGen | None = None,
+        default_bucket_key: Any = None,
+        arg_params: Mapping[str, Any] | None = None,
+        aux_params: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> BucketingModule:
+        """A module of symbols by bucket key, and parameters that it is bound with.
+
+        Raises:
+            AssertionError: an argument is missing.
+        """
+        required = {
+            "sym_dict": sym_dict,
+            "sym_gen": sym_gen,
+            "default_bucket_key": default_bucket_key,
+            "arg_params": arg_params,
+            "aux_params": aux_params,
+        }
+        missing = [name for name, value in required.items() if value is None]
+        if sym_dict is None or sym_gen is None or missing:
+            raise AssertionError(f"BucketingModule: {', '.join(missing)}: expected a value, got None")
+        module = BucketingModule(sym_gen, default_bucket_key, **kwargs)
+        module._symbols = dict(sym_dict)
+        module._current = module._default = module._new(default_bucket_key)
+        module._default._parameters.arguments = dict(arg_params or {})
+        module._default._parameters.auxiliary = dict(aux_params or {})
+        module._default.params_initialized = module.params_initialized = True
+        return module
 
     # ---- binding
 
@@ -188,11 +258,11 @@ class BucketingModule(BaseModule):
 
     # ---- running
 
-    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+    def _run(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run a batch in the module of its `bucket_key`."""
         self._check_ready()
         self._switch_to(data_batch)
-        self._current.forward(data_batch, is_train)
+        self._current._run(data_batch, is_train)
 
     def backward(self, out_grads: Any = None) -> None:
         self._check_ready()
@@ -210,6 +280,14 @@ class BucketingModule(BaseModule):
     def get_input_grads(self, merge_multi_context: bool = True) -> list[NDArray]:
         self._check_ready()
         return self._current.get_input_grads(merge_multi_context)
+
+    def get_states(self, merge_multi_context: bool = True) -> list[NDArray]:
+        self._check_ready()
+        return self._current.get_states(merge_multi_context)
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        self._check_ready()
+        self._current.set_states(states, value)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         self._check_ready()

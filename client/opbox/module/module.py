@@ -256,16 +256,9 @@ class Module(BaseModule):
 
     # ---- running
 
-    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Run a batch; of another size than bound, the module is reshaped.
-
-        Args:
-            data_batch: `data` and perhaps `label`: lists of arrays of any kind.
-            is_train: the mode; None for that of `bind`.
-        """
+    def _run(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run a batch; of another size than bound, the module is reshaped."""
         self._check_ready()
-        # Whatever is recorded belongs to the step before: it leaves now, and this step is a request of its own.
-        self._flush()
         self._bound.forward(data_batch, self.for_training if is_train is None else is_train)
 
     def backward(self, out_grads: Any = None) -> None:
