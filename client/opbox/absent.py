@@ -44,7 +44,6 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"(ndarray|symbol)\.contrib", r"quantized_\w+|quantize_\w+|requantize|calibrate_entropy", "opbox has no int8"),
     (r"io", r"Image\w*Iter\w*|MXDataIter", _FILES),
     (r"io", r"LibSVMIter", _DENSE),
-    (r"optimizer", r"LAMB|LARS|LBSGD", "of optimizers for large batches, opbox has the operators so far"),
     (r"rnn", r"\w*Conv\w+Cell", "opbox has the cells on vectors"),
 )
 """Modules and names of MXNet 1.9.1, as patterns, and where they stand here."""

@@ -63,7 +63,6 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx.nd.sparse, "csr_matrix"),
         (mx.nd.contrib, "quantized_conv"),
         (mx.io, "ImageRecordIter"),
-        (mx.optimizer, "LBSGD"),
         (mx.rnn, "ConvLSTMCell"),
     ],
 )

@@ -3,12 +3,16 @@
 from ..absent import module_getattr
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
 from .gradient_descent import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
+from .large_batch import LAMB, LARS, LBSGD
 from .optimizer import OperatorUpdate, Optimizer, create, register
 from .updater import Updater, get_updater
 
 __all__ = [
     "DCASGD",
     "FTML",
+    "LAMB",
+    "LARS",
+    "LBSGD",
     "NAG",
     "SGD",
     "SGLD",

@@ -32,8 +32,11 @@ class _WithMomentum(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> State:
         return zeros_like(weight) if self.momentum != 0.0 else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: State) -> OperatorUpdate | None:
         lr, wd, _ = self._counted(index)
+        return self._descent(weight, grad, state, lr, wd)
+
+    def _descent(self, weight: NDArray, grad: NDArray, state: State, lr: float, wd: float) -> OperatorUpdate:
         own = {"lr": lr, "wd": wd}
         if state is None:
             return OperatorUpdate(self._plain_operator, [weight, grad], self._common(), own)
