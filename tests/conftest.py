@@ -12,15 +12,16 @@ import os
 import shutil
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import pytest
 
 from opbox_ops.backend import Backend, backend_for
-from opbox_ops.nn.blocked_product import blocked_product
 from opbox_ops.onednn import product
 from opbox_protocol.errors import UnsupportedError
+from tests.machine import compile_errors, has_avx512_core, has_onednn, has_vector_kernels
 
 DEVICES = ("cpu", "gpu")
 
@@ -62,6 +63,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test in whose process a kernel did not compile, unless it is marked to plant such a fault."""
+    try:
+        result = yield
+    finally:
+        messages = compile_errors.take()
+    if messages and item.get_closest_marker("broken_kernel") is None:
+        pytest.fail("\n".join(messages), pytrace=False)
+    return result
+
+
 def pytest_collection_finish() -> None:
     """What stays for the whole run is set aside: the end of a session collects garbage, a second with 32,000 tests."""
     gc.collect()
@@ -100,11 +113,11 @@ def product_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     """What computes large products: "oneDNN" with its kernels for AVX-512, as without a compiler, and "blocks"."""
     kernels: str = request.param
     if kernels == "oneDNN":
-        if not product.has_fast_kernels():
+        if not (has_onednn() and has_avx512_core()):
             pytest.skip("oneDNN has no kernels for this processor")
         monkeypatch.setattr(product, "blocked_product", lambda: None)
-    elif blocked_product() is None:
-        pytest.skip("no compiler, or a processor without AVX2")
+    elif not has_vector_kernels():
+        pytest.skip("no C compiler, or a processor with neither AVX-512 nor AVX2")
     for calls in ("_forms", "_calls"):  # which have chosen others
         monkeypatch.setattr(importlib.import_module("opbox_service.executor.invoke"), calls, OrderedDict())
     return kernels

@@ -4,6 +4,10 @@ A kernel's file is named after a hash of its text, the compiler with its options
 user's alone: it is used only if it belongs to this user and nobody else can write to it, files come into it whole, by a
 rename, and a file that another has made is not loaded. Without a compiler, or such a folder, there are no kernels.
 
+A text that does not compile is a fault, of the text or of the compiler's installation: it is logged once, as an error
+with the command and the compiler's words, and NumPy computes. A text that needs vectors is asked for only where the
+processor has them (`processor`).
+
     OPBOX_C_KERNELS     0: none; now: who asks for a kernel waits for it; otherwise they are compiled in the background
     OPBOX_CACHE_DIR     the folder; by default opbox below XDG_CACHE_HOME, or below ~/.cache
 """
@@ -16,6 +20,7 @@ import logging
 import os
 import platform
 import queue
+import shlex
 import shutil
 import stat
 import subprocess
@@ -29,9 +34,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from . import processor
 from .gomp_threads import PAUSES, bounded_spinning, rounds_of
 
 __all__ = [
+    "allows_vectors",
     "cache_folder",
     "compiled_function",
     "compiled_functions",
@@ -52,6 +59,8 @@ MOST_KERNELS = 256
 MOST_FILES = 1024
 _THREADS = "/* in threads */"
 """The first line of a text with loops for OpenMP."""
+MAX_LOGGED = 4000
+"""Characters of a compiler's words that are logged, from their start: its first error is the one to mend."""
 _MAKING = "making-"
 _MODES = {"0": "off", "now": "now"}
 
@@ -60,12 +69,19 @@ _waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 _lock = threading.Lock()
 _thread: threading.Thread | None = None
 _compiled = 0
+_failed: set[Path] = set()
+"""Files that could not be made or loaded: this process does not try again."""
 _off = False
 
 
 def mode() -> str:
     """Return the setting OPBOX_C_KERNELS: "off", "now" or "background"."""
     return "off" if _off else _MODES.get(os.environ.get("OPBOX_C_KERNELS", ""), "background")
+
+
+def allows_vectors() -> bool:
+    """Return whether kernels written for vectors (`vectors_text`) may be asked for on this processor, by `mode`."""
+    return mode() != "off" and processor.has_vectors()
 
 
 def switch_off() -> None:
@@ -103,10 +119,7 @@ def compiled_function(text: str, name: str, *, threads: bool = False) -> Any:
 
     With `threads` the text has loops for OpenMP.
     """
-    try:
-        return _function(_whole(text, threads), name)
-    except (OSError, subprocess.SubprocessError, AttributeError):
-        return None
+    return _function(_whole(text, threads), name)
 
 
 def compiled_functions(text: str, types: Mapping[str, Sequence[Any]]) -> list[Any] | None:
@@ -114,9 +127,12 @@ def compiled_functions(text: str, types: Mapping[str, Sequence[Any]]) -> list[An
 
     None where one cannot be had.
     """
-    functions = [compiled_function(text, name, threads=True) for name in types]
-    if None in functions:
-        return None
+    functions = []
+    for name in types:
+        function = compiled_function(text, name, threads=True)
+        if function is None:
+            return None
+        functions.append(function)
     for function, arguments in zip(functions, types.values(), strict=True):
         function.restype, function.argtypes = None, list(arguments)
     return functions
@@ -132,17 +148,54 @@ def _function(text: str, name: str) -> Any:
     if folder is None or compiler is None:
         return None
     path = _path(folder, compiler, text)
-    if not _trusted(path):
-        _compile(compiler[0], text, path)
-        if not _trusted(path):
-            return None
+    library = _loaded(path, threads=text.startswith(_THREADS)) if _trusted(path) else None
+    if library is None and path not in _failed and _is_compiled(compiler[0], text, path):
+        library = _loaded(path, threads=text.startswith(_THREADS))
+        if library is None:
+            _failed.add(path)
+    if library is None:
+        return None
     try:
-        with bounded_spinning(spins) if text.startswith(_THREADS) else nullcontext():
-            return getattr(ctypes.CDLL(str(path)), name)
-    except OSError:
-        # Cut short, by a full disk or a machine that stopped: the next process makes it anew.
+        return getattr(library, name)
+    except AttributeError:
+        _log.error("a C kernel has no function %s: NumPy computes instead", name)
+        return None
+
+
+def _loaded(path: Path, *, threads: bool) -> ctypes.CDLL | None:
+    """The library of a file, which is removed where it cannot be loaded.
+
+    A file that was there may be cut short, by a full disk or a machine that stopped, and is then compiled anew.
+    """
+    try:
+        with bounded_spinning(spins) if threads else nullcontext():
+            return ctypes.CDLL(str(path))
+    except OSError as error:
+        _log.error("a C kernel cannot be loaded: %s", error)
         path.unlink(missing_ok=True)
         return None
+
+
+def _is_compiled(compiler: str, text: str, path: Path) -> bool:
+    """Compile the text to `path`, and return whether it is there; what prevents it is logged, and not tried again."""
+    try:
+        _compile(compiler, text, path)
+    except subprocess.CalledProcessError as error:
+        words = error.stderr.decode(errors="replace").strip()[:MAX_LOGGED] or "nothing"
+        command = shlex.join(map(str, error.cmd))
+        _log.error(
+            "a C kernel does not compile: NumPy computes instead. %s ended with status %d and said:\n%s",
+            *(command, error.returncode, words),
+        )
+    except subprocess.TimeoutExpired as error:
+        command = shlex.join(map(str, error.cmd))
+        _log.warning("a C kernel was not made within %g s: NumPy computes instead. %s", error.timeout, command)
+    except OSError as error:
+        _log.warning("a C kernel was not made: NumPy computes instead. %s", error)
+    if _trusted(path):
+        return True
+    _failed.add(path)
+    return False
 
 
 @cache
@@ -198,7 +251,7 @@ def _compile(compiler: str, text: str, path: Path) -> None:
     """Put the compiled text at `path`, whole or not at all."""
     global _compiled
     if _compiled >= MOST_KERNELS:
-        return
+        raise OSError(f"this process has compiled {MOST_KERNELS}, which is the most that one does")
     _compiled += 1
     _prune(path.parent)
     nice = shutil.which("nice")
@@ -209,7 +262,7 @@ def _compile(compiler: str, text: str, path: Path) -> None:
             [*command, *(["-fopenmp"] if text.startswith(_THREADS) else []), "-x", "c", "-", "-o", target],
             input=text.encode(),
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             cwd=place,
             timeout=MOST_SECONDS,
             check=True,
@@ -248,9 +301,6 @@ def _compiler() -> tuple[str, str] | None:
 @cache
 def _processor() -> str:
     """Identify the processor, because `-march=native` compiles for this one alone."""
-    try:
-        with open("/proc/cpuinfo") as lines:
-            values = {line.partition(":")[0].strip(): line for line in lines}
-    except OSError:
-        return platform.processor()
-    return "".join(values.get(key, "") for key in ("vendor_id", "cpu family", "model", "flags", "CPU part", "Features"))
+    known = processor.description()
+    names = "vendor_id", "cpu family", "model", "flags", "CPU part", "Features"
+    return "\n".join(known.get(name, "") for name in names) or platform.processor()

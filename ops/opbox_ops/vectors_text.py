@@ -1,7 +1,8 @@
 """The C of vectors of float32, as long as the processor has them: 16 numbers with AVX-512, 8 with AVX2 and FMA.
 
-A text that begins with it does not compile for other processors. A vector's first numbers can be read and written
-alone; LOAD and STORE take any address, PASS, which writes past the caches, multiples of a vector's bytes.
+A text that begins with it does not compile for other processors: `c_compiler.allows_vectors` is asked before. A
+vector's first numbers can be read and written alone; LOAD and STORE take any address, PASS, which writes past the
+caches, multiples of a vector's bytes.
 """
 
 from __future__ import annotations

@@ -13,13 +13,10 @@ from opbox_ops.nn import blocked_product as products_in_blocks
 from opbox_ops.nn import norm_numbers as module
 from opbox_ops.nn import winograd as tiled_convolutions
 from opbox_ops.nn.batch_norm import BatchNormParams
-from opbox_ops.nn.blocked_product import blocked_product
 from opbox_ops.nn.norm_numbers import norm_numbers
 from opbox_ops.nn.norm_sweeps import BLOCK
 from opbox_ops.nn.normalized_convolution import NORMALIZED_CONVOLUTION
-from opbox_ops.nn.winograd import winograd
 from opbox_ops.onednn import blocked_recipe, product, winograd_convolution
-from opbox_ops.onednn.library import library
 from opbox_service.executor import compile_plan
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.normalized_convolutions import normalized_convolutions
@@ -28,6 +25,7 @@ from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from tests.allocations import counted
 from tests.executor.test_parts import CPU, operators
+from tests.machine import needs_onednn, needs_vectors
 from tests.vectors_of_8 import with_vectors_of_8
 
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not normalized_convolutions)
@@ -45,10 +43,7 @@ KINDS = {
     "5 x 5 of many tiles, filters that fill no vector": {"kernel": 5, "filters": 50, "shape": (2, 20, 33, 33)},
 }
 
-pytestmark = pytest.mark.skipif(
-    library() is None or winograd() is None or blocked_product() is None,
-    reason="no oneDNN, no compiler, or a processor without AVX2",
-)
+pytestmark = [needs_onednn, needs_vectors]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ import pytest
 import opbox as mx
 from opbox_ops import c_compiler
 from opbox_ops.nn.normalized_relu import NORMALIZED_RELU, NORMALIZED_RELU_BACKWARD
-from opbox_ops.onednn.library import library
 from opbox_service.executor import compile_plan
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.normalized_relus import normalized_relus
@@ -19,13 +18,14 @@ from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from tests.allocations import counted
 from tests.executor.test_parts import CPU, operators
+from tests.machine import needs_compiler, needs_onednn
 
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not normalized_relus)
 SHAPES = {"data": (3, 4, 6, 5)}
 NEAR = {"rtol": 1e-3, "atol": 2e-4}
 """float32: sums of 90 numbers in another order, through a few layers and their gradients."""
 
-pytestmark = pytest.mark.skipif(library() is None or not c_compiler.may_compile(), reason="no oneDNN, or no C compiler")
+pytestmark = [needs_onednn, needs_compiler]
 
 
 def convolved(data, name):

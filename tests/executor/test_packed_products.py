@@ -12,10 +12,10 @@ import opbox as mx
 from opbox_ops.compute import highest_level
 from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD
 from opbox_ops.onednn import product
-from opbox_ops.onednn.library import library
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes import PASSES
 from tests.executor.test_parts import compiled, operators
+from tests.machine import multiplies_bfloat16
 
 packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
 shared_products = importlib.import_module("opbox_service.executor.passes.shared_products")
@@ -46,7 +46,7 @@ def recurrent(steps=LEAST_CALLS, bias=True, rows=BATCH):
 @pytest.mark.parametrize("rows", [1, BATCH, 33])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_same_to_the_last_bit(rows, bias, dtype):
-    if dtype == "bfloat16" and "bfloat16" not in getattr(library(), "multiplied_types", ()):
+    if dtype == "bfloat16" and not multiplies_bfloat16():
         pytest.skip("a processor that does not multiply bfloat16")
     (tested, grads), (plain, expected) = (
         compiled(*recurrent(7, bias, rows), passes, dtype=numpy_dtype(dtype)) for passes in (PASSES, WITHOUT)

@@ -13,15 +13,13 @@ import opbox as mx
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.onednn import matmul
-from opbox_ops.onednn.library import library
-from opbox_ops.onednn.product import blocked_kernel, has_fast_kernels
 from opbox_ops.rnn.operator import sizes_of
-from opbox_ops.rnn.unit_steps import unit_steps
 from opbox_service.engine import Engine
 from opbox_service.executor import BoundPlan, Watched, bind
 from opbox_service.graph.json import load
 from opbox_service.settings import Settings
 from tests.contract.live import symbol, var
+from tests.machine import has_avx512_core, has_onednn, has_vector_kernels, needs_matrix_unit
 
 CPU = backend_for("cpu")
 SHAPE = (16, 8, 3, 3)
@@ -430,7 +428,7 @@ def test_weights_of_fully_connected(relu: bool, monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_array_equal(plain.outputs[0], first)
 
 
-@pytest.mark.skipif(unit_steps() is None, reason="no matrix unit")
+@needs_matrix_unit
 @pytest.mark.parametrize("directions", [1, 2])
 def test_weights_of_recurrent_layers(directions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A matrix unit reads them packed, in each run to the same bits; biases are read as they lie."""
@@ -462,7 +460,7 @@ def test_weights_of_recurrent_layers(directions: int, monkeypatch: pytest.Monkey
 
 
 def level_of_products() -> bool:
-    return blocked_kernel() is not None or (library() is not None and has_fast_kernels())
+    return has_vector_kernels() or (has_onednn() and has_avx512_core())
 
 
 def test_memory_that_is_watched() -> None:

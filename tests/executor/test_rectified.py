@@ -9,25 +9,20 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
-from opbox_ops.nn.blocked_product import blocked_product
 from opbox_ops.nn.rectified import RECTIFIED
-from opbox_ops.nn.winograd import winograd
 from opbox_ops.onednn import product, winograd_convolution
-from opbox_ops.onednn.library import library
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.rectified import rectified
 from tests.allocations import counted
 from tests.executor.test_parts import compiled, operators, ran
+from tests.machine import needs_onednn, needs_vectors
 
 packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not rectified)
 SHAPES = {"data": (2, 32, 7, 9)}
 NAMES = {op.name for op in RECTIFIED.values()}
 
-pytestmark = pytest.mark.skipif(
-    library() is None or winograd() is None or blocked_product() is None,
-    reason="no oneDNN, no compiler, or a processor without AVX2",
-)
+pytestmark = [needs_onednn, needs_vectors]
 
 
 @pytest.fixture(autouse=True)

@@ -7,21 +7,20 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
-from opbox_ops.nn.blocked_product import blocked_product
 from opbox_ops.nn.summed_convolution import SUMMED
 from opbox_ops.onednn import product
-from opbox_ops.onednn.library import library
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.residual_sums import residual_sums
 from tests.allocations import counted
 from tests.executor.test_parts import compiled, operators, ran
+from tests.machine import needs_onednn, needs_vectors
 
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not residual_sums)
 SHAPES = {"data": (2, 8, 6, 5)}
 NEAR = {"rtol": 2e-4, "atol": 2e-5}
 """float32, sums of some hundred products in another order, through a few layers."""
 
-pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN is not installed")
+pytestmark = needs_onednn
 
 
 def convolved(data, name, kernel=3, **attrs):
@@ -80,7 +79,7 @@ def pointwise(**attrs):
     return mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(x)))
 
 
-@pytest.mark.skipif(blocked_product() is None, reason="no compiler, or a processor without AVX2")
+@needs_vectors
 @pytest.mark.parametrize("attrs", [{}, {"no_bias": False}], ids=["plain", "bias"])
 @pytest.mark.parametrize("req", ["write", "add"])
 def test_training_adds_to_what_backward_reads(attrs, req, monkeypatch):

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import c_compiler
 from opbox_ops.compute import ArraySpec
 from opbox_ops.index import added_rows
 from opbox_ops.index.added_rows import add_rows, add_rows_temps
 from tests.allocations import counted
+from tests.machine import has_compiler
 
 
 @pytest.fixture(params=["0", "now"], ids=["numpy", "kernel"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "now" and not c_compiler.may_compile():
+    if request.param == "now" and not has_compiler():
         pytest.skip("no C compiler")
     monkeypatch.setenv("OPBOX_C_KERNELS", request.param)
     return str(request.param)

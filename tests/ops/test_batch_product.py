@@ -12,11 +12,11 @@ import opbox as mx
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import Array
 from opbox_ops.onednn import batch_product
-from opbox_ops.onednn.product import blocked_kernel
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
+from tests.machine import needs_vectors
 
-pytestmark = pytest.mark.skipif(blocked_kernel() is None, reason="no compiler, or a processor without AVX2")
+pytestmark = needs_vectors
 
 CPU = backend_for("cpu")
 SIDES = [(False, False), (False, True), (True, False), (True, True)]

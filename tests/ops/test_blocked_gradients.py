@@ -13,10 +13,10 @@ from opbox_ops.onednn import by_images, product
 from opbox_ops.onednn import weight_gradient as weights
 from opbox_ops.onednn.blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from opbox_ops.onednn.data_gradient import WindowedGradient, data_gradient
-from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.weight_gradient import weight_gradient
 from tests.allocations import counted
+from tests.machine import needs_onednn, needs_vectors
 from tests.ops.test_weight_gradient import CASES, expected
 
 BATCH, SIZE = 3, (11, 9)
@@ -24,12 +24,13 @@ LAST = (0, 3, 1, 2)
 WHOLE = by_images.MOST
 
 
+pytestmark = [needs_onednn, needs_vectors]
+
+
 @pytest.fixture(autouse=True)
 def _in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
     monkeypatch.setattr(weights, "FEWEST_NUMBERS", 1)
-    if library() is None or product.blocked_kernel() is None:
-        pytest.skip("no oneDNN, or no compiler for a processor with AVX2")
 
 
 def numbers(*shape: int) -> Array:

@@ -7,16 +7,18 @@ import pytest
 
 from opbox_ops.compute import Array
 from opbox_ops.nn import blocked_product as blocked_product_module
-from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, blocked_product, compiled
+from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, compiled
 from opbox_ops.nn.column_sums import column_sums, new_kernel
 from opbox_ops.nn.window_sizes import WindowSizes
+from opbox_ops.processor import has_avx512
 from tests.allocations import counted
+from tests.machine import needs_vectors
 from tests.vectors_of_8 import with_vectors_of_8
 
 from .product_factors import bits_of, factors, numbers
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(blocked_product() is None, reason="no compiler, or a processor without AVX2")
+pytestmark = needs_vectors
 
 SIZES = [
     (1, 1, 1),
@@ -50,10 +52,6 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
     functions = compiled(text)
     assert functions is not None
     return functions
-
-
-def has_avx512() -> bool:
-    return compiled(TEXT + "#ifndef __AVX512F__\n#error\n#endif\n") is not None
 
 
 def defined(sizes: ProductSizes, a: Array, b: Array) -> Array:

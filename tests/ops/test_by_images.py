@@ -10,14 +10,14 @@ import pytest
 
 from opbox_ops import pausing
 from opbox_ops.onednn import by_images
-from opbox_ops.onednn.library import library
 from opbox_service.engine import Engine
 from opbox_service.settings import Settings
 from opbox_service.task import Task, running
 from tests.contract.live import symbol, var
 from tests.load.test_pauses import PlaceOf
+from tests.machine import needs_onednn
 
-pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN is not installed")
+pytestmark = needs_onednn
 
 BATCH = 7
 TWO = {"kernel": (3, 3), "pad": (1, 1), "num_filter": 8}

@@ -12,13 +12,14 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, Mode, OpContext
 from opbox_ops.nn import blocked_product
-from opbox_ops.nn.blocked_product import ProductSizes, has_matrix_unit
+from opbox_ops.nn.blocked_product import ProductSizes
 from opbox_ops.onednn import product
 from opbox_ops.onednn.product import block_matmul, packed_columns
 from opbox_ops.rnn.cells import Cells, compiled_cells
 from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
 from opbox_ops.rnn.steps import Kernels
+from tests.machine import has_compiler, needs_matrix_unit
 
 from .recurrent_script import recurrent_script
 from .thread_counts import assert_same_bits
@@ -30,9 +31,10 @@ CPU = backend_for("cpu")
 
 @pytest.fixture(scope="module")
 def cells() -> Cells:
+    if not has_compiler():
+        pytest.skip("no C compiler")
     compiled = compiled_cells()
-    if compiled is None:
-        pytest.skip("no compiler")
+    assert compiled is not None
     return compiled
 
 
@@ -87,7 +89,7 @@ def test_batches_of_a_part_of_a_vector(cells: Cells, mode: str, monkeypatch: pyt
         np.testing.assert_array_equal(mine, expected)
 
 
-@pytest.mark.skipif(not has_matrix_unit(), reason="no matrix unit")
+@needs_matrix_unit
 @pytest.mark.parametrize("attrs", [{}, {"bidirectional": True}], ids=str)
 @pytest.mark.parametrize("mode", GATES)
 def test_a_matrix_unit_computes_the_products_of_steps(

@@ -8,9 +8,9 @@ import pytest
 from opbox_ops.cache import CACHE_BYTES
 from opbox_ops.onednn import product, window_sums
 from opbox_ops.onednn.data_gradient import WindowedGradient, data_gradient
-from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from tests.allocations import counted
+from tests.machine import needs_onednn
 
 OWN = "brg_fwd:avx512_core"
 WINDOW = ((1, 1), (1, 1), (0, 0))
@@ -31,7 +31,7 @@ def gradient_of(window=WINDOW, kernel=(1, 1), size=SIZE, dtype="float32", order=
     return data_gradient(gout, MemoryFormat.plain((FILTERS, CHANNELS, *kernel), dtype), data, window, OWN)
 
 
-@pytest.mark.skipif(library() is None, reason="the product is oneDNN's")
+@needs_onednn
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_the_definition(contiguous):
     rng = np.random.default_rng(1)
@@ -103,7 +103,7 @@ def by_windows(monkeypatch, mode, cache_bytes=CACHE_BYTES, **shapes):
     return out, expected
 
 
-@pytest.mark.skipif(library() is None, reason="the product is oneDNN's")
+@needs_onednn
 @pytest.mark.parametrize(
     "shapes",
     [{}, {"kernel": (5, 2), "channels": 20}, {"stride": (2, 1)}, {"stride": (3, 4)}, {"order": None}],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from opbox_ops import c_compiler
 from opbox_ops.expression.functions import ROUNDING, resolve
 from opbox_ops.half_numbers_text import HALF_NUMBERS
 from opbox_protocol.mxnet import numpy_dtype
+from tests.machine import has_half_type, needs_compiler
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+pytestmark = needs_compiler
 
 HALVES = {
     "the processor's": HALF_NUMBERS,
@@ -36,10 +36,10 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def called(kind: str, dtype: str, name: str, data: Any, out: Any) -> Any:
     """`out`, which the C function has written."""
+    if kind == "one at a time" and not has_half_type():
+        pytest.skip("a compiler without _Float16")
     text = HALVES[kind] + FUNCTIONS.replace("TYPE", dtype)
     function = c_compiler.compiled_function(text, name)
-    if function is None and kind == "one at a time":
-        pytest.skip("a compiler without _Float16")
     assert function is not None
     place = ctypes.c_void_p
     function.argtypes, function.restype = [place, place, ctypes.c_long], None

@@ -15,7 +15,6 @@ import opbox as mx
 from opbox_ops import registry
 from opbox_ops.accumulation import NARROW
 from opbox_ops.backend import backend_for
-from opbox_ops.c_compiler import may_compile
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.layout import CHANNELS_LAST
 from opbox_ops.onednn import by_images, convolution, half_pointwise, half_precision, half_product
@@ -25,14 +24,13 @@ from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.allocations import counted
+from tests.machine import has_compiler, multiplies_bfloat16
 from tests.ops.convolution_layer import Layer
 from tests.ops.one_call import call_graph, run_call
 
 CPU = backend_for("cpu")
 Arrays = dict[str, Any]
-needs_products = pytest.mark.skipif(
-    "bfloat16" not in getattr(library(), "multiplied_types", ()), reason="a processor that does not multiply bfloat16"
-)
+needs_products = pytest.mark.skipif(not multiplies_bfloat16(), reason="a processor that does not multiply bfloat16")
 ULP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 """From 1 to the next number: results that are rounded once, of sums in another order, differ by that at most."""
 
@@ -188,7 +186,7 @@ def test_loops_without_vectors_are_none() -> None:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_call_is_left_to_numpys_products(case: Case, dtype: str) -> None:
     """Each has a compute above the reference's, forward and gradient, with the processor's products or without."""
-    if case.op in ("LayerNorm", "LRN") and not may_compile():
+    if case.op in ("LayerNorm", "LRN") and not has_compiler():
         pytest.skip("no compiler: these are in C")
     arrays, half = arrays_of(case, dtype), numpy_dtype(dtype)
     graph = call_graph(case.op, case.attrs, list(arrays))

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import c_compiler, registry
+from opbox_ops import registry
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpContext
 from opbox_ops.layout import CHANNELS_LAST, logical, physical
 from opbox_ops.shape import joined_rows
+from tests.machine import has_compiler
 
 SIZES = (3, 0, 1, 70, 3)
 """Of the arrays along the axis."""
@@ -20,7 +21,7 @@ SIZES = (3, 0, 1, 70, 3)
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("OPBOX_C_KERNELS", request.param)
     monkeypatch.setattr(joined_rows, "_KERNEL", joined_rows.new_kernel())
-    if request.param == "now" and not c_compiler.may_compile():
+    if request.param == "now" and not has_compiler():
         pytest.skip("no compiler")
     return str(request.param)
 

@@ -9,10 +9,11 @@ import pytest
 
 from opbox_ops.compute import Array
 from opbox_ops.nn.layer_norm_rows import LayerNormRows, layer_norm_rows, room_of
+from tests.machine import needs_vectors
 
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(layer_norm_rows() is None, reason="no compiler, or a processor without AVX2")
+pytestmark = needs_vectors
 
 EPS = 1e-5
 SHAPES = [(1, 1), (3, 7), (2, 5, 16), (33, 64), (70, 100), (4, 1000), (200, 333)]

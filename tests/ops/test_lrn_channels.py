@@ -14,11 +14,12 @@ from opbox_service.executor import BoundPlan, bind
 from opbox_service.graph.json import load
 from tests.allocations import counted
 from tests.contract.live import symbol, var
+from tests.machine import needs_vectors
 from tests.vectors_of_8 import with_vectors_of_8
 
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(module.lrn_channels() is None, reason="no compiler, or a processor without AVX2")
+pytestmark = needs_vectors
 
 CPU = backend_for("cpu")
 SHAPES = [(1, 1), (2, 3), (3, 7, 5), (1, 20, 8, 8), (2, 33, 9, 13), (2, 16, 64), (1, 96, 27, 27)]

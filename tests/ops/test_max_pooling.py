@@ -18,10 +18,11 @@ from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
+from tests.machine import needs_compiler
 
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(max_pooling() is None, reason="no compiler")
+pytestmark = needs_compiler
 
 # kernel, stride, pad, data's height and width, out's
 GEOMETRIES: list[Any] = [

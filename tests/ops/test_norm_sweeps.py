@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from opbox_ops.nn import norm_sweeps
 from opbox_ops.nn.norm_sweeps import Norm, NormSweeps
 from opbox_ops.onednn.library import library
 from tests.allocations import counted
-
-needs_compiler = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+from tests.machine import needs_compiler, needs_onednn
 
 SHAPES = [(1, 2), (5, 3), (40, 64), (40, 70), (333, 130), (3000, 33), (9, 2048), (65, 256)]
 LARGE = "#define LARGE (3 << 20)"
@@ -173,7 +171,7 @@ def test_an_addend_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiler
-@pytest.mark.skipif(library() is None, reason="oneDNN says how many threads")
+@needs_onednn
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(folder))
     fresh(monkeypatch, "now")

@@ -9,13 +9,13 @@ import pytest
 
 import opbox as mx
 from opbox_ops.backend import backend_for
-from opbox_ops.onednn.library import library
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from tests.allocations import counted
+from tests.machine import needs_onednn
 
-pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN is not installed")
+pytestmark = needs_onednn
 
 CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "overlap": ((2, 6, 5, 4), {"kernel": (4, 3), "stride": (2, 1), "pad": (1, 1), "num_filter": 3}),

@@ -10,6 +10,7 @@ import pytest
 
 from opbox_ops import c_compiler
 from opbox_ops.shares_text import LOOPS
+from tests.machine import has_compiler
 
 TEXT = (
     LOOPS
@@ -58,7 +59,7 @@ void fill(long *to, long all, int threads) { IN_THREADS(i, all, 3) to[i] = 2 * i
 
 
 def function(name: str, *types: Any, result: Any = None) -> Any:
-    if not c_compiler.may_compile():
+    if not has_compiler():
         pytest.skip("no compiler")
     compiled = c_compiler.compiled_function(TEXT, name, threads=True)
     assert compiled is not None

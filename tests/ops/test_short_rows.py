@@ -13,17 +13,15 @@ from opbox_ops.nn.short_rows import LONGEST, short_rows
 from opbox_ops.nn.window_sizes import WindowSizes
 from opbox_ops.onednn import by_images
 from opbox_ops.onednn import short_rows as recipes
-from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
+from tests.machine import needs_onednn, needs_vectors
 
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(
-    library() is None or short_rows() is None, reason="no oneDNN, or no compiler for a processor with AVX2"
-)
+pytestmark = [needs_onednn, needs_vectors]
 
 # batch, height, width, channels; filters; kernel, stride, rows skipped, pad
 LAYERS: list[Any] = [

@@ -9,21 +9,19 @@ import pytest
 
 from opbox_ops.compute import Array, Mode
 from opbox_ops.nn import blocked_product as blocks
-from opbox_ops.nn.blocked_product import TEXT, blocked_product, compiled, has_matrix_unit
+from opbox_ops.nn.blocked_product import TEXT, blocked_product, compiled
 from opbox_ops.onednn import split_convolution as module
 from opbox_ops.onednn.convolution import backward_data_recipe, forward_by_images
-from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.rectified import rectified
 from opbox_ops.onednn.split_convolution import SplitConvolution, split_convolution, split_data_gradient
 from tests.allocations import counted
+from tests.machine import has_matrix_unit, needs_avx512_words, needs_onednn
 from tests.matrix_unit_in_c import with_unit_in_c
 
 from .convolution_layer import LAST, Layer
 
-pytestmark = pytest.mark.skipif(
-    library() is None or compiled(with_unit_in_c(TEXT)) is None, reason="no oneDNN, no compiler, or no AVX-512"
-)
+pytestmark = [needs_onednn, needs_avx512_words]
 
 
 @pytest.fixture(params=["the unit", "in C"])

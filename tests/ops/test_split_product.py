@@ -10,17 +10,16 @@ import pytest
 
 from opbox_ops.compute import Array
 from opbox_ops.nn import blocked_product as blocks
-from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, compiled, has_matrix_unit
+from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, compiled
 from opbox_ops.nn.window_sizes import WindowSizes
 from tests.allocations import counted
+from tests.machine import has_matrix_unit, needs_avx512_words
 from tests.matrix_unit_in_c import with_unit_in_c
 
 from .product_factors import bits_of, factors, numbers
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(
-    compiled(with_unit_in_c(TEXT)) is None, reason="no compiler, or a processor without AVX-512's words and numbers"
-)
+pytestmark = needs_avx512_words
 
 SIZES = [
     (1, 16, 16),

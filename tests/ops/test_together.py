@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.update.together import steps_together
 from opbox_service.executor.invoke import invoke
+from tests.machine import needs_compiler
 
 CPU = backend_for("cpu")
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no C compiler")
+pytestmark = needs_compiler
 
 
 @pytest.fixture(autouse=True)

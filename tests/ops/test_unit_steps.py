@@ -9,7 +9,6 @@ import pytest
 
 import opbox as mx
 from opbox_ops.nn import blocked_product as blocks
-from opbox_ops.nn.blocked_product import has_matrix_unit
 from opbox_ops.onednn import recurrent
 from opbox_ops.rnn.layout import GATES, Sizes
 from opbox_ops.rnn.unit_steps import (
@@ -21,6 +20,7 @@ from opbox_ops.rnn.unit_steps import (
     room_numbers,
     unit_steps,
 )
+from tests.machine import has_matrix_unit, needs_avx512_words, needs_matrix_unit
 from tests.matrix_unit_in_c import with_unit_in_c
 
 from .recurrent_script import recurrent_script
@@ -28,9 +28,7 @@ from .thread_counts import assert_same_bits
 
 Arrays = dict[str, Any]
 
-pytestmark = pytest.mark.skipif(
-    compiled(with_unit_in_c(TEXT)) is None, reason="no compiler, or a processor without AVX-512's words and numbers"
-)
+pytestmark = needs_avx512_words
 
 SHAPES = [(128, 32), (160, 64), (150, 20), (129, 33), (200, 8)]
 """Units and samples: whole blocks, and such that the last is not full, nor its last vector."""
@@ -338,7 +336,7 @@ def layers(mode: str, *, trains: bool, **attrs: Any) -> list[np.ndarray[Any, Any
     return outputs
 
 
-@pytest.mark.skipif(not has_matrix_unit(), reason="no matrix unit")
+@needs_matrix_unit
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize(
     "attrs", [{}, {"bidirectional": True, "state_outputs": True}, {"use_sequence_length": True}], ids=str
@@ -362,6 +360,6 @@ def test_layers(mode: str, attrs: dict[str, Any], trains: bool, monkeypatch: pyt
         assert array.any() or not other.any()
 
 
-@pytest.mark.skipif(not has_matrix_unit(), reason="no matrix unit")
+@needs_matrix_unit
 def test_threads_change_no_bit() -> None:
     assert_same_bits(recurrent_script(TIME, BATCH, INPUTS, HIDDEN))

@@ -12,17 +12,15 @@ from opbox_ops.compute import Array, Mode
 from opbox_ops.nn.blocked_product import blocked_product
 from opbox_ops.onednn import window_products
 from opbox_ops.onednn.convolution import backward_data_recipe, backward_weight_recipe, forward_by_images
-from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.window_products import data_by_windows, forward_by_windows, weight_by_windows
 from tests.allocations import counted
+from tests.machine import needs_onednn, needs_vectors
 
 from .convolution_layer import LAST, Layer
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(
-    library() is None or blocked_product() is None, reason="no oneDNN, or no compiler for a processor with AVX2"
-)
+pytestmark = [needs_onednn, needs_vectors]
 
 
 @pytest.fixture(autouse=True)

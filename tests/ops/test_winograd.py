@@ -13,23 +13,21 @@ import opbox as mx
 from opbox_ops import c_compiler
 from opbox_ops.compute import Array, Mode
 from opbox_ops.nn import winograd as tiles
-from opbox_ops.nn.winograd import TEXT, winograd
+from opbox_ops.nn.winograd import TEXT
 from opbox_ops.nn.winograd import compiled as compiled_text
 from opbox_ops.onednn import by_images, convolution, winograd_convolution
-from opbox_ops.onednn.library import library
 from opbox_ops.onednn.primitive import MemoryFormat
 from opbox_ops.onednn.rectified import rectified
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
+from tests.machine import needs_onednn, needs_vectors
 from tests.vectors_of_8 import with_vectors_of_8
 from tests.vectors_of_16 import with_vectors_of_16
 
 from .thread_counts import assert_same_bits
 
-pytestmark = pytest.mark.skipif(
-    library() is None or winograd() is None, reason="no oneDNN, or no compiler for a processor with AVX2"
-)
+pytestmark = [needs_onednn, needs_vectors]
 
 LAST = (0, 3, 1, 2)
 SMALL = "few tiles at a time"

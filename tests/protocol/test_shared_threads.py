@@ -6,11 +6,9 @@ import os
 import subprocess
 import sys
 
-import pytest
+from tests.machine import needs_onednn
 
-from opbox_ops.onednn.library import shared_threads
-
-pytestmark = pytest.mark.skipif(shared_threads() is None, reason="no oneDNN with libgomp's threads")
+pytestmark = needs_onednn
 
 SCRIPT = """
 import os, threading, time

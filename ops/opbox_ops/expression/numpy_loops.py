@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import c_compiler
 from .functions import FUNCTIONS, resolve
-from .vector_loops import NAMES, TEXT
+from .vector_loops import NAMES, TEXT, is_here
 
 __all__ = ["LOOP", "Loop", "loop_of", "summing_loop"]
 
@@ -78,7 +78,7 @@ def loop_of(name: str, work: np.dtype[Any]) -> Loop | None:
 
 def _vector_loop(name: str, ufunc: np.ufunc, work: np.dtype[Any]) -> Loop | None:
     """The loop of `vector_loops`; None without one, or without a compiler, or where NumPy gives other numbers."""
-    if name not in NAMES or work.name != "float32":
+    if not is_here(name) or work.name != "float32":
         return None
     function = c_compiler.compiled_function(TEXT, NAMES[name])
     if function is None:

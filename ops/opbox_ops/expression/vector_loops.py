@@ -15,12 +15,19 @@ The coefficients of exp are NumPy's (`npy_simd_data.h`), those of tanh are of In
 
 from __future__ import annotations
 
+from ..processor import has_avx512, has_vectors
 from ..vectors_text import VECTORS
 
-__all__ = ["NAMES", "TEXT"]
+__all__ = ["NAMES", "TEXT", "is_here"]
 
 NAMES = {"exp": "opbox_exp", "tanh": "opbox_tanh"}
-"""The functions of `TEXT`, by NumPy's names. They are called as NumPy's loops are; one that is not in it is NumPy's."""
+"""The functions of `TEXT`, by NumPy's names. They are called as NumPy's loops are; `is_here` says which there are."""
+
+
+def is_here(name: str) -> bool:
+    """Return whether `TEXT` has a loop for this function of NumPy's on this processor."""
+    return name in NAMES and has_vectors() and not (name == "tanh" and has_avx512())
+
 
 TEXT = (
     VECTORS

@@ -325,7 +325,7 @@ def blocked_product() -> BlockedProduct | None:
     They are compiled when they are first asked for, which takes some five seconds, and are on disk from then on: what
     a product computes does not depend on when a compiler is done.
     """
-    return None if c_compiler.mode() == "off" else compiled(TEXT)
+    return compiled(TEXT) if c_compiler.allows_vectors() else None
 
 
 def has_matrix_unit() -> bool:

@@ -62,7 +62,7 @@ def layer_norm_rows() -> LayerNormRows | None:
 
     They are compiled when they are first asked for, which takes a part of a second, and are on disk from then on.
     """
-    return None if c_compiler.mode() == "off" else _compiled()
+    return _compiled() if c_compiler.allows_vectors() else None
 
 
 @cache

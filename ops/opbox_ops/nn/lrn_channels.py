@@ -64,7 +64,7 @@ def lrn_channels() -> LRNChannels | None:
 
     They are compiled when they are first asked for, which takes a part of a second, and are on disk from then on.
     """
-    return None if c_compiler.mode() == "off" else compiled(TEXT)
+    return compiled(TEXT) if c_compiler.allows_vectors() else None
 
 
 @cache

@@ -83,7 +83,7 @@ def short_rows() -> ShortRows | None:
 
     It is compiled when it is first asked for, which takes a part of a second, and is on disk from then on.
     """
-    return None if c_compiler.mode() == "off" else _compiled()
+    return _compiled() if c_compiler.allows_vectors() else None
 
 
 @cache

@@ -322,7 +322,7 @@ def winograd(taps: int = 3) -> Winograd | None:
     That takes about a second, and they are on disk from then on: what a convolution computes does not depend on when a
     compiler is done. None without a compiler, on a processor without AVX2 and FMA, or with OPBOX_WINOGRAD=0.
     """
-    if os.environ.get("OPBOX_WINOGRAD") == "0" or c_compiler.mode() == "off":
+    if os.environ.get("OPBOX_WINOGRAD") == "0" or not c_compiler.allows_vectors():
         return None
     return compiled(TEXT, taps)
 
@@ -347,4 +347,4 @@ def compiled(text: str, taps: int) -> Winograd | None:
     text = f"enum {{ TAPS = {taps} }};\n{text}"
     width = c_compiler.compiled_function(text, "opbox_winograd_width", threads=True)
     functions = c_compiler.compiled_functions(text, _ARGUMENTS)
-    return None if functions is None else Winograd(taps, width(), *functions)
+    return None if functions is None or width is None else Winograd(taps, width(), *functions)
