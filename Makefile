@@ -162,10 +162,12 @@ conformance: $(READY) $(ORACLE)/.ready  ## the operator table and generated case
 record: $(ORACLE)/.ready  ## record MXNet's values for the operator table and the programs again
 	$(ORACLE)/bin/python -m tests.conformance.record
 	$(ORACLE)/bin/python -m tests.compat.record
+	$(ORACLE)/bin/python -m tests.compat.record_names
 
-schema: $(READY)  ## write the client's operator schema, its stubs and the catalogue anew from the registry
+schema: $(READY)  ## write the client's operator schema, its stubs, the catalogue and the page on compatibility anew
 	$(BIN)/python -m opbox_service.schema
 	$(BIN)/python docs/make_operators_page.py
+	$(BIN)/python docs/make_compatibility_page.py
 
 $(TORCH)/.ready:
 	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(TORCH)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["attribute_error", "module_getattr", "refuse_module"]
+__all__ = ["absence_reason", "attribute_error", "module_getattr", "refuse_module"]
 
 _SYMBOLIC = "opbox has MXNet's Symbol, NDArray and Module interfaces; networks are differentiated as symbols"
 _DENSE = "opbox's arrays are dense"
@@ -61,7 +61,7 @@ def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeEr
     if name.startswith("_"):  # asked for by tools, again and again
         return AttributeError(message, name=name)
     place = module.partition(".")[2]
-    reason = _reason(place, name)
+    reason = absence_reason(place, name)
     if reason is not None:
         return AttributeError(f"{message}, which MXNet has: {reason} (docs/differences.md)", name=name)
     from opbox_protocol.near_names import near_names  # for whoever has misspelt something
@@ -74,7 +74,7 @@ def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeEr
     return AttributeError(message, name=name)
 
 
-def _reason(place: str, name: str) -> str | None:
+def absence_reason(place: str, name: str) -> str | None:
     """Why opbox lacks what MXNet has under this name; None for what MXNet has not either."""
     return next(
         (why for where, names, why in _ABSENT if re.fullmatch(where, place) and re.fullmatch(names, name)), None
@@ -87,7 +87,7 @@ def refuse_module(package: str, name: str) -> None:
     Raises:
         ModuleNotFoundError: without the module's name: `from opbox import gluon` would pass over one that has it.
     """
-    reason = _reason(package.partition(".")[2], name)
+    reason = absence_reason(package.partition(".")[2], name)
     if reason is not None:
         message = f"no module named '{package}.{name}', which MXNet has: {reason} (docs/differences.md)"
         raise ModuleNotFoundError(message)

@@ -22,17 +22,19 @@ def gradient(scores: mx.NDArray, labels: mx.NDArray) -> mx.NDArray:
 
 
 def chain(*modules: Any, **options: Any) -> mx.mod.SequentialModule:
-    made = mx.mod.SequentialModule()
+    chained = mx.mod.SequentialModule()
     for module in modules or (mx.mod.Module(layer("fc1"), label_names=[]),):
-        made.add(module, auto_wiring=True)
-    return made.add(mx.mod.PythonLossModule(**{"grad_func": gradient, **options}), take_labels=True, auto_wiring=True)
+        chained.add(module, auto_wiring=True)
+    return chained.add(
+        mx.mod.PythonLossModule(**{"grad_func": gradient, **options}), take_labels=True, auto_wiring=True
+    )
 
 
-def ready(made: mx.mod.SequentialModule) -> mx.mod.SequentialModule:
-    made.bind(DATA, LABEL)
-    made.init_params()
-    made.init_optimizer()
-    return made
+def ready(chained: mx.mod.SequentialModule) -> mx.mod.SequentialModule:
+    chained.bind(DATA, LABEL)
+    chained.init_params()
+    chained.init_optimizer()
+    return chained
 
 
 def batch() -> mx.io.DataBatch:
@@ -41,16 +43,16 @@ def batch() -> mx.io.DataBatch:
 
 
 def test_a_step_of_a_chain_is_one_request() -> None:
-    made = ready(chain(mx.mod.Module(layer("fc1", 8), label_names=[]), mx.mod.Module(layer("fc2"), label_names=[])))
+    chained = ready(chain(mx.mod.Module(layer("fc1", 8), label_names=[]), mx.mod.Module(layer("fc2"), label_names=[])))
     metric = mx.metric.create("acc")
     session = mx.current_context().session
     one = batch()
     session.flush()
     before = session.requests
     for _ in range(6):
-        made.forward_backward(one)
-        made.update()
-        made.update_metric(metric, one.label)
+        chained.forward_backward(one)
+        chained.update()
+        chained.update_metric(metric, one.label)
     session.flush()
     assert session.requests - before == 6
     assert metric.get()[1] >= 0
@@ -65,10 +67,10 @@ class Doubled(mx.mod.Module):
 
 def test_a_forward_of_the_users_own_is_called() -> None:
     plain, doubled = (chain(kind(layer("fc1"), label_names=[])) for kind in (mx.mod.Module, Doubled))
-    for made in (plain, doubled):
-        made.bind(DATA, LABEL)
-        made.init_params(arg_params={"fc1_weight": mx.nd.ones((3, 5)), "fc1_bias": mx.nd.zeros((3,))})
-        made.forward(batch())
+    for chained in (plain, doubled):
+        chained.bind(DATA, LABEL)
+        chained.init_params(arg_params={"fc1_weight": mx.nd.ones((3, 5)), "fc1_bias": mx.nd.zeros((3,))})
+        chained.forward(batch())
     np.testing.assert_allclose(doubled.get_outputs()[0].asnumpy(), 2 * plain.get_outputs()[0].asnumpy(), rtol=1e-6)
 
 
@@ -86,20 +88,20 @@ class Scaled(mx.mod.PythonModule):
 
 
 def test_a_module_in_python_scores() -> None:
-    made = Scaled(["data"], ["softmax_label"], ["scaled_output"])
-    made.bind(DATA, LABEL)
-    made.init_params()
+    chained = Scaled(["data"], ["softmax_label"], ["scaled_output"])
+    chained.bind(DATA, LABEL)
+    chained.init_params()
     x = np.eye(4, 5, dtype="float32")
     iterator = mx.io.NDArrayIter(x, np.array([0, 1, 2, 0]), 4)
-    assert made.score(iterator, "acc") == [("accuracy", 0.75)]
-    np.testing.assert_array_equal(made.predict(iterator).asnumpy(), 3 * x)
-    assert made.get_params() == ({}, {})
+    assert chained.score(iterator, "acc") == [("accuracy", 0.75)]
+    np.testing.assert_array_equal(chained.predict(iterator).asnumpy(), 3 * x)
+    assert chained.get_params() == ({}, {})
 
 
 def two_of_one_name() -> None:
-    made = chain(mx.mod.Module(layer("fc", 8), label_names=[]), mx.mod.Module(layer("fc"), label_names=[]))
-    made.bind(DATA, LABEL)
-    made.init_params()
+    chained = chain(mx.mod.Module(layer("fc", 8), label_names=[]), mx.mod.Module(layer("fc"), label_names=[]))
+    chained.bind(DATA, LABEL)
+    chained.init_params()
 
 
 def wired_to_too_many() -> None:
@@ -158,6 +160,6 @@ def by_key(key: object) -> tuple[mx.Symbol, list[str], list[str]]:
 
 
 def bound_by_key() -> mx.mod.BucketingModule:
-    made = mx.mod.BucketingModule(by_key, "a")
-    made.bind(DATA)
-    return made
+    chained = mx.mod.BucketingModule(by_key, "a")
+    chained.bind(DATA)
+    return chained

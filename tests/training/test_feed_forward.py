@@ -86,35 +86,35 @@ class Empty(mx.io.DataIter):
 
 
 def trained(**options: Any) -> mx.model.FeedForward:
-    made = model(**options)
-    made.fit(X, Y)
-    return made
+    fitted = model(**options)
+    fitted.fit(X, Y)
+    return fitted
 
 
 def test_a_second_training_shows_in_predictions() -> None:
-    made = trained(learning_rate=0.1)
-    before = made.predict(X)
-    made.fit(X, Y)
-    assert np.abs(made.predict(X) - before).max() > 1e-3
+    fitted = trained(learning_rate=0.1)
+    before = fitted.predict(X)
+    fitted.fit(X, Y)
+    assert np.abs(fitted.predict(X) - before).max() > 1e-3
 
 
 def test_parameters_given_are_where_training_starts() -> None:
     weight = mx.nd.array(np.arange(12).reshape(3, 4) / 10)
-    made = model(
+    fitted = model(
         arg_params={"fc_weight": weight, "fc_bias": mx.nd.zeros((3,)), "other_weight": weight}, learning_rate=0.0
     )
     with pytest.raises(ValueError, match="other_weight"):
-        made.predict(X)
-    made = model(arg_params={"fc_weight": weight, "other_weight": weight}, allow_extra_params=True, learning_rate=0.0)
-    assert list(made.arg_params) == ["fc_weight"]
-    made.fit(X, Y)
-    np.testing.assert_array_equal(made.arg_params["fc_weight"].asnumpy(), weight.asnumpy())
+        fitted.predict(X)
+    fitted = model(arg_params={"fc_weight": weight, "other_weight": weight}, allow_extra_params=True, learning_rate=0.0)
+    assert list(fitted.arg_params) == ["fc_weight"]
+    fitted.fit(X, Y)
+    np.testing.assert_array_equal(fitted.arg_params["fc_weight"].asnumpy(), weight.asnumpy())
 
 
 def test_labels_may_be_a_column_and_data_an_ndarray() -> None:
-    made = model(learning_rate=0.5, num_epoch=8)
-    made.fit(mx.nd.array(X), mx.nd.array(Y.reshape(20, 1)))
-    assert made.score(mx.io.NDArrayIter(X, Y, 5)) > 0.5
+    fitted = model(learning_rate=0.5, num_epoch=8)
+    fitted.fit(mx.nd.array(X), mx.nd.array(Y.reshape(20, 1)))
+    assert fitted.score(mx.io.NDArrayIter(X, Y, 5)) > 0.5
 
 
 def test_a_step_is_one_request() -> None:
@@ -164,8 +164,8 @@ class Bucketed(mx.io.DataIter):
 
 def test_a_function_of_bucket_keys_trains_one_set_of_parameters() -> None:
     start = {"fc_weight": mx.nd.ones((3, 1)), "fc_bias": mx.nd.zeros((3,))}
-    made = mx.model.FeedForward(by_length, num_epoch=2, learning_rate=0.5, arg_params=start)
-    made.fit(Bucketed())
+    fitted = mx.model.FeedForward(by_length, num_epoch=2, learning_rate=0.5, arg_params=start)
+    fitted.fit(Bucketed())
     # The same steps by hand: out = softmax(w s / length + b / length), s the sum of a row.
     weight, bias = np.ones((3, 1)), np.zeros(3)
     for batch in [*Bucketed(), *Bucketed()]:
@@ -176,8 +176,8 @@ def test_a_function_of_bucket_keys_trains_one_set_of_parameters() -> None:
         grads *= 0.5 / 5 / batch.bucket_key
         weight, bias = weight - grads.T @ sums, bias - grads.sum(axis=0)
     # float32 against float64 over eight steps.
-    np.testing.assert_allclose(made.arg_params["fc_weight"].asnumpy(), weight, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(made.arg_params["fc_bias"].asnumpy(), bias, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fitted.arg_params["fc_weight"].asnumpy(), weight, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fitted.arg_params["fc_bias"].asnumpy(), bias, rtol=1e-5, atol=1e-6)
 
 
 def test_the_log_tells_epochs_and_validation(caplog: pytest.LogCaptureFixture) -> None:
