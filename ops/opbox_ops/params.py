@@ -150,6 +150,10 @@ Count = Annotated[int, Field(ge=1, le=MAX_COUNT), BeforeValidator(_integer)]
 OptCount = Annotated[int, Field(ge=0, le=MAX_COUNT), BeforeValidator(_integer)]
 """The same, where 0 says that something else tells how many."""
 Float = Annotated[float, BeforeValidator(_real)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_real)]
+"""From 0 to 1."""
+OpenShare = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_real)]
+"""Between 0 and 1."""
 Bool = Annotated[bool, BeforeValidator(_boolean)]
 Shape = Annotated[tuple[int, ...], BeforeValidator(_sequence)]
 KnownShape = Annotated[Shape, AfterValidator(_known)]

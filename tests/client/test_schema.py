@@ -37,6 +37,15 @@ def test_inputs_and_outputs_are_those_of_the_registry(name: str) -> None:
     assert len(ours.output_names(attrs)) == op.num_outputs(params)
 
 
+def test_bounds_of_parameters_are_json_schemas_own() -> None:
+    """What the client reads as bounds: pydantic writes its own words for those that stand on a converted type."""
+    unread = {"ge", "gt", "le", "lt", "multiple_of"}
+    for op in schema.catalogue()["operators"]:
+        for name, parameter in op["params"].get("properties", {}).items():
+            kinds = [parameter, *parameter.get("anyOf", ())]
+            assert not unread & {key for kind in kinds for key in kind}, (op["name"], name)
+
+
 def _smallest(name: str) -> dict[str, str]:
     """A value for every parameter that has no default."""
     op = _schema.get(name)

@@ -81,7 +81,8 @@ def _words(kind: Mapping[str, Any]) -> str:
         "maximum": "of at most",
         "exclusiveMaximum": "below",
     }
-    return said + "".join(f" {word} {kind[key]}" for key, word in bounds.items() if key in kind)
+    limits = " and ".join(f"{word} {kind[key]}" for key, word in bounds.items() if key in kind)
+    return f"{said} {limits}" if limits else said
 
 
 def type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:

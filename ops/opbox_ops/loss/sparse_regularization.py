@@ -11,10 +11,6 @@ which adds the derivative of the Kullback-Leibler divergence of the target from 
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field as Range
-
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
@@ -22,16 +18,14 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, show_shape
 from ..node import Entry, Node
-from ..params import Field, Float, Params
+from ..params import Field, Float, OpenShare, Params, Share
 from ..registry import Slot, register, register_backward
-
-Share = Annotated[Float, Range(gt=0, lt=1)]
 
 
 class SparseRegularizationParams(Params):
-    sparseness_target: Share = Field(0.1, description="The mean activation to draw to.")
+    sparseness_target: OpenShare = Field(0.1, description="The mean activation to draw to.")
     penalty: Float = Field(0.001, description="Weight of the divergence.")
-    momentum: Annotated[Float, Range(ge=0, le=1)] = Field(0.9, description="Weight of the old mean.")
+    momentum: Share = Field(0.9, description="Weight of the old mean.")
 
 
 op = register(

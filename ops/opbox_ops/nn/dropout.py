@@ -6,20 +6,18 @@ serves the whole axis. gdata = gout * mask. Srivastava et al., "Dropout" (2014),
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field as Range
+from typing import Literal
 
 from ..compute import Arrays, CallSpec, OpContext, OpReq, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, all_same_float, canonical_axis
 from ..node import Entry, Node
-from ..params import Field, Float, OptBool, Params, Shape
+from ..params import Field, OptBool, Params, Shape, Share
 from ..registry import Slot, register, register_backward
 
 
 class DropoutParams(Params):
-    p: Annotated[Float, Range(ge=0, le=1)] = Field(0.5, description="Share of the elements that is dropped.")
+    p: Share = Field(0.5, description="Share of the elements that is dropped.")
     mode: Literal["always", "training"] = Field("training", description="When to drop.")
     axes: Shape = Field((), description="Axes along which elements are dropped together.")
     cudnn_off: OptBool = Field(False, description="Has no effect; for MXNet's files.")

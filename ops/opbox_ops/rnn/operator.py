@@ -20,9 +20,7 @@ Encoder-Decoder" (2014), with the reset gate after the product as cuDNN has it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
-
-from pydantic import Field as Range
+from typing import Any, Literal
 
 from opbox_protocol.errors import ParamError, ShapeError
 
@@ -33,7 +31,7 @@ from ..gradient import backward_node
 from ..index.counting import count_up
 from ..infer import ShapeList, TypeList, known
 from ..node import Entry, Node
-from ..params import Bool, Count, Field, Float, OptFloat, OptInt, Params, PositiveInt
+from ..params import Bool, Count, Field, OptFloat, OptInt, Params, PositiveInt, Share
 from ..pausing import pause
 from ..registry import Slot, register, register_backward, when
 from .gradients import back
@@ -58,7 +56,7 @@ class RNNOperatorParams(Params):
     num_layers: Count = Field(description="How many layers there are.")
     bidirectional: Bool = Field(False, description="Run each layer backwards through the sequence, too.")
     mode: Literal["gru", "lstm", "rnn_relu", "rnn_tanh"] = Field(description="The cell.")
-    p: Annotated[Float, Range(ge=0, le=1)] = Field(0.0, description="Share of the elements dropped between layers.")
+    p: Share = Field(0.0, description="Share of the elements dropped between layers.")
     state_outputs: Bool = Field(False, description="Show the last states.")
     projection_size: OptInt = Field(None, description="Elements that an lstm's state is projected to.")
     lstm_state_clip_min: OptFloat = Field(None, description="Least cell state; with lstm_state_clip_max.")
