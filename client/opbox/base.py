@@ -60,10 +60,10 @@ class NotImplementedForSymbol(MXNetError):
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a plain number, numpy's included."""
+    """Return whether a value is a plain real number, numpy's included."""
     return (
         type(value) in _OWN_NUMBERS
-        or isinstance(value, Number)
+        or (isinstance(value, Number) and not isinstance(value, complex | np.complexfloating))
         or (isinstance(value, np.generic) and value.dtype.kind in "biuf")
     )
 

@@ -114,12 +114,16 @@ def simple_bind(
         _check_options(symbol, kwargs)
         known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
         document = graph_for(ctx.session, symbol)
-        inferred = infer_for_bind(symbol, document, ctx.session, shapes, known, partial_types=True)
-        (arg_shapes, _, aux_shapes), (arg_types, _, aux_types) = inferred
-        if arg_shapes is None or aux_shapes is None:
-            raise MXNetError("simple_bind: the shapes given do not determine all others; see the warning above")
-        assert arg_types is not None
-        assert aux_types is not None
+        (arg_shapes, _, aux_shapes), (arg_types, _, aux_types) = infer_for_bind(
+            symbol,
+            document,
+            ctx.session,
+            shapes,
+            known,
+            partial_types=True,
+            subject="simple_bind",
+            remedy="give the shapes of the inputs among them, as simple_bind(ctx, data=(…))",
+        )
         names = symbol.list_arguments()
         requests = _requests(names, grad_req)
         kinds = [(shape, dtype or np.float32) for shape, dtype in zip(arg_shapes, arg_types, strict=True)]

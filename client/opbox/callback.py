@@ -79,6 +79,8 @@ class Speedometer:
     """
 
     def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True) -> None:
+        if frequent < 1:
+            raise ValueError(f"Speedometer: frequent: expected 1 batch or more between two lines, got {frequent}")
         self.batch_size = batch_size
         self.frequent = frequent
         self.init = False

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 from . import ndarray as nd
 from . import symbol as sym
+from .base import value_text
 
-__all__ = ["joined_params", "load_checkpoint", "load_params", "save_checkpoint", "split_params"]
+__all__ = ["checkpoint_file", "joined_params", "load_checkpoint", "load_params", "save_checkpoint", "split_params"]
 
 
 def split_params(arrays: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -34,6 +36,22 @@ def joined_params(arg_params: Mapping[str, Any], aux_params: Mapping[str, Any]) 
     }
 
 
+def checkpoint_file(prefix: str, epoch: int, ending: str) -> str:
+    """The name of one of a checkpoint's files.
+
+    Raises:
+        TypeError: the epoch is no integer.
+
+    Example:
+        >>> checkpoint_file("lenet", 10, "params")
+        'lenet-0010.params'
+    """
+    try:
+        return f"{prefix}-{operator.index(epoch):04d}.{ending}"
+    except TypeError:
+        raise TypeError(f"epoch: expected an integer, got {value_text(epoch)}") from None
+
+
 def save_checkpoint(
     prefix: str,
     epoch: int,
@@ -48,14 +66,14 @@ def save_checkpoint(
     """
     if symbol is not None:
         symbol.save(f"{prefix}-symbol.json")
-    param_name = f"{prefix}-{epoch:04d}.params"
+    param_name = checkpoint_file(prefix, epoch, "params")
     nd.save(param_name, joined_params(arg_params, aux_params))
     logging.info("checkpoint written: %s", param_name)
 
 
 def load_params(prefix: str, epoch: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments and auxiliary states of a checkpoint, by name."""
-    name = f"{prefix}-{epoch:04d}.params"
+    name = checkpoint_file(prefix, epoch, "params")
     arrays = nd.load(name)
     if not arrays:
         logging.warning("%s: there are no parameters in it", name)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["from_capsule", "from_dlpack", "host_values", "is_array"]
+from opbox_protocol.excerpt import excerpt
+
+__all__ = ["from_capsule", "from_dlpack", "host_numbers", "host_values", "is_array"]
 
 CPU = 1
 """DLPack's number of the memory that this process reads itself."""
@@ -30,10 +32,12 @@ def host_values(value: Any) -> Any:
         value: a number, nested lists, or an array of any library.
 
     Raises:
-        TypeError: an array whose values numpy cannot have.
+        TypeError: an array whose values numpy cannot have, or a Symbol.
     """
     if isinstance(value, np.ndarray | np.generic | list | tuple | int | float):
         return value
+    if hasattr(value, "list_arguments"):
+        raise TypeError(f"expected values, got {value!r}, which has none: bind it first, or use its eval()")
     if hasattr(value, "asnumpy"):
         return value.asnumpy()
     if hasattr(value, "to_numpy"):
@@ -45,6 +49,34 @@ def host_values(value: Any) -> Any:
     if hasattr(value, "__array__"):
         return np.asarray(value)
     return from_dlpack(value) if hasattr(value, "__dlpack__") else value
+
+
+def host_numbers(value: Any, subject: str, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """A numpy array of numbers from a number, nested lists, or an array of any library; new where `dtype` is passed.
+
+    Args:
+        value: the numbers; None stands for NaN, as in MXNet.
+        subject: what they are for, for the error.
+        dtype: the element type; the values' own when None.
+
+    Raises:
+        TypeError: something else, such as text, lists of unequal lengths, or numbers beyond the type.
+    """
+    values = host_values(value)
+    try:
+        numbers = np.asarray(values) if dtype is None else np.array(values, dtype=dtype, order="C", copy=True)
+        if dtype is None and numbers.dtype.kind == "O":  # with None, or integers beyond 64 bits
+            numbers = numbers.astype(np.float64)
+    except OverflowError:
+        bounds = f" that {np.dtype(dtype)} can hold" if dtype is not None else " that float64 can hold"
+        raise TypeError(f"{subject}: expected numbers{bounds}, got {excerpt(values)}") from None
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None or (dtype is None and numbers.dtype.kind in "cUSMm"):
+        raise TypeError(
+            f"{subject}: expected a number, lists of numbers of equal lengths, or an array, got {excerpt(values)}"
+        )
+    return numbers
 
 
 def from_dlpack(value: Any) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbox_protocol import routes
 from opbox_protocol.commands import InferShape, InferType
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import MXNetError, UnderdeterminedError
 from opbox_protocol.mxnet import dtype_name, numpy_dtype
 from opbox_protocol.shapes import from_mxnet, to_mxnet
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["infer_for_bind", "infer_shape", "infer_type"]
 
+Known = tuple[list[Any], list[Any], list[Any]]
 Shapes = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
 UNDECIDED: Shapes = (None, None, None)
 
@@ -105,7 +106,9 @@ def infer_for_bind(
     types: Mapping[str, Any],
     *,
     partial_types: bool,
-) -> tuple[Shapes, Shapes]:
+    subject: str,
+    remedy: str,
+) -> tuple[Known, Known]:
     """Shapes and types at once, in the session that is to run the graph: it then knows the graph.
 
     Args:
@@ -114,13 +117,31 @@ def infer_for_bind(
         session: the session.
         shapes, types: known ones, by name.
         partial_types: return the types that can be known.
+        subject, remedy: for the error, who asks, and how more is said.
 
     Returns:
         As `infer_shape` and as `infer_type`.
+
+    Raises:
+        UnderdeterminedError: what is known does not decide the rest; names what stays open.
     """
     queries: list[InferShape | InferType] = [_shape_query(symbol, (), shapes), _type_query(symbol, (), types)]
     inferred_shapes, inferred_types = ask_about(session, document, queries)
-    return _shapes(inferred_shapes, False), _types(inferred_types, partial_types)
+    for what, answer, known, unknown in (
+        ("shape", inferred_shapes, shapes, _open_shapes),
+        ("type", inferred_types, types, _open_types),
+    ):
+        if answer["complete"] or (what == "type" and partial_types):
+            continue
+        names = unknown(answer)
+        if not names:
+            raise UnderdeterminedError(f"{subject}: {_OPEN_OUTPUT}")
+        listed = ", ".join(f"{name} {value}" for name, value in known.items()) or "none"
+        raise UnderdeterminedError(
+            f"{subject}: expected {what}s that decide those of all arguments, got {listed}: {', '.join(names[:10])} "
+            f"{'stays' if len(names) == 1 else 'stay'} open: {remedy}"
+        )
+    return _decided(inferred_shapes), _decided_types(inferred_types)
 
 
 def _shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InferShape:
@@ -135,20 +156,36 @@ def _shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any])
     return {"do": "infer_shape", "shapes": shapes, "partial": True}
 
 
+_OPEN_OUTPUT = (
+    "expected outputs whose shapes follow from the arguments', which are all known, got one whose shape stays open: it "
+    "follows from values (call that operator by itself, by mx.nd), or a size of it is unknown"
+)
+
+
+def _open_shapes(answer: Mapping[str, Any]) -> list[str]:
+    """The arguments whose shapes an answer leaves open, each with what is known of it."""
+    arguments = zip(answer["arg_names"], answer["arg_shapes"], strict=True)
+    return [f"{name} {_shown(dims)}" for name, dims in arguments if dims is None or -1 in dims]
+
+
+def _open_types(answer: Mapping[str, Any]) -> list[str]:
+    """The arguments whose types an answer leaves open."""
+    arguments = zip(answer["arg_names"], answer["arg_types"], strict=True)
+    return [str(name) for name, dtype in arguments if dtype is None]
+
+
 def _shapes(answer: Mapping[str, Any], partial: bool) -> Shapes:
     if not answer["complete"] and not partial:
-        arguments = zip(answer["arg_names"], answer["arg_shapes"], strict=True)
-        unknown = [f"{name}: {_shown(dims)}" for name, dims in arguments if dims is None or -1 in dims]
+        unknown = _open_shapes(answer)
         if unknown:
             _warn("shape", unknown)
         else:
-            message = (
-                "infer_shape: expected outputs whose shapes follow from the arguments', which are all known, got one "
-                "whose shape stays open: it follows from values (call that operator by itself, by mx.nd), or a size of "
-                "it is unknown"
-            )
-            warnings.warn(message, stacklevel=user_level())
+            warnings.warn(f"infer_shape: {_OPEN_OUTPUT}", stacklevel=user_level())
         return UNDECIDED
+    return _decided(answer)
+
+
+def _decided(answer: Mapping[str, Any]) -> Known:
     args, outs, aux = ([_shown(dims) for dims in answer[f"{kind}_shapes"]] for kind in ("arg", "out", "aux"))
     return args, outs, aux
 
@@ -189,9 +226,12 @@ def _type_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 def _types(answer: Mapping[str, Any], partial: bool) -> Shapes:
     if not answer["complete"] and not partial:
-        arguments = zip(answer["arg_names"], answer["arg_types"], strict=True)
-        _warn("type", [f"{name}: None" for name, dtype in arguments if dtype is None])
+        _warn("type", _open_types(answer))
         return UNDECIDED
+    return _decided_types(answer)
+
+
+def _decided_types(answer: Mapping[str, Any]) -> Known:
     args, outs, aux = ([numpy_type(dtype) for dtype in answer[f"{kind}_types"]] for kind in ("arg", "out", "aux"))
     return args, outs, aux
 

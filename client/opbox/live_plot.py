@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from .file_errors import file_errors
 from .live_display import LiveDisplay, in_notebook
 
 __all__ = ["LivePlot"]
@@ -143,7 +144,8 @@ class LivePlot:
 
     def save(self, filename: str | Path) -> str:
         """Write the curves to an SVG file; returns its path."""
-        Path(filename).write_text(self.svg, encoding="utf-8")
+        with file_errors(filename, "written"):
+            Path(filename).write_text(self.svg, encoding="utf-8")
         return str(filename)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ndarray as nd
+from .base import value_text
 from .ndarray import NDArray
 
 __all__ = ["Monitor"]
@@ -43,9 +44,14 @@ class Monitor:
     ) -> None:
         if not isinstance(interval, int) or interval < 1:
             raise ValueError(f"interval: expected a number of batches, got {interval!r}")
+        if stat_func is not None and not callable(stat_func):
+            raise TypeError(f"stat_func: expected a function of an array, or None, got {value_text(stat_func)}")
+        try:
+            self.re_prog = re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"pattern: expected a regular expression, got {pattern!r}: {error}") from None
         self.interval = interval
         self.stat_func = stat_func or _rms
-        self.re_prog = re.compile(pattern)
         self.sort = sort
         self.monitor_all = monitor_all
         self.activated = False

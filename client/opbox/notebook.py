@@ -27,7 +27,7 @@ def install() -> None:
     """Show errors in short at the shell that runs, if one does and nobody shows them in a way of their own there."""
     shell = sys.modules["IPython"].get_ipython()
     if shell is not None and not shell.custom_exceptions:
-        shell.set_custom_exc((Exception,), _show)
+        shell.set_custom_exc((Exception, KeyboardInterrupt), _show)
 
 
 def _show(shell: Any, kind: type[BaseException], error: BaseException, tb: Any, tb_offset: int | None = None) -> Any:
@@ -57,7 +57,7 @@ def short_traceback(error: BaseException, tb: TracebackType | None) -> list[str]
     ]
     kind = type(error).__name__
     notes = [note for text in getattr(error, "__notes__", ()) for note in text.rstrip("\n").splitlines()]
-    return [*shown, "", f"{kind}: {error}", *notes]
+    return [*shown, "", f"{kind}: {error}" if str(error) else kind, *notes]
 
 
 def _described(file: str, line: int, function: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .base import is_number
 
-__all__ = ["TABLE", "Operation", "apply_to_any", "comparison", "methods"]
+__all__ = ["TABLE", "Operation", "apply_to_any", "comparison", "methods", "refusals"]
 
 
 class Operation(NamedTuple):
@@ -127,6 +127,20 @@ def comparison(apply: Callable[..., Any], name: str, with_none: bool | None = No
         return apply(self, other, operation, False, None)
 
     return compare
+
+
+def refusals(sign: str, instead: str) -> tuple[Method, Method]:
+    """The methods of an operator of Python's that MXNet's tensors lack, and its reflected one: both say what to write.
+
+    Args:
+        sign: "@".
+        instead: "mx.nd.dot(lhs, rhs)".
+    """
+
+    def refuse(self: Any, other: Any) -> Any:
+        raise TypeError(f"lhs {sign} rhs: {type(self).__name__}s have no such operator: write {instead}")
+
+    return refuse, refuse
 
 
 def apply_to_any(apply: Callable[..., Any], tensor: type, name: str, lhs: Any, rhs: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .base import value_text
 from .drawing import Drawing, draw
 from .drawing.labels import dims_text
 from .live_plot import LivePlot
@@ -18,6 +19,8 @@ def _output_shapes(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None) ->
     """The shapes of everything inside, by output name."""
     if shape is None:
         return {}
+    if not isinstance(shape, Mapping):
+        raise TypeError(f"shape: expected a dict such as {{'data': (1, 784)}}, got {value_text(shape)}")
     internals = symbol.get_internals()
     _, outputs, _ = internals.infer_shape(**{name: tuple(dims) for name, dims in shape.items()})
     if outputs is None:

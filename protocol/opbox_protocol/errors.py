@@ -25,6 +25,9 @@
     ├── WorkerDiedError           503
     ├── DeadlineError             504
     ├── OutOfMemoryError          507   the system has refused the call memory
+    ├── FileError                       a file that cannot be read or written: raised by the client alone
+    │   ├── MissingFileError                there is none, or no folder for it; a FileNotFoundError too
+    │   └── DeniedFileError                 it may not be read or written; a PermissionError too
     └── TransportError                  no answer came: raised by the client alone
 
 The root has MXNet's name, and is a RuntimeError as MXNet's is, so that scripts which catch MXNet's errors catch all of
@@ -49,12 +52,15 @@ __all__ = [
     "ConflictError",
     "DTypeError",
     "DeadlineError",
+    "DeniedFileError",
+    "FileError",
     "ForbiddenError",
     "GoneError",
     "GraphError",
     "InternalError",
     "LimitError",
     "MXNetError",
+    "MissingFileError",
     "NotFoundError",
     "NotReadyError",
     "OutOfMemoryError",
@@ -279,13 +285,25 @@ class OutOfMemoryError(MXNetError):
     status = 507
 
 
+class FileError(MXNetError, OSError):
+    """A file that cannot be read or written; MXNet raises its own error there, Python an OSError."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file that is not there, or whose folder is not."""
+
+
+class DeniedFileError(FileError, PermissionError):
+    """A file that this user may not read or write."""
+
+
 class TransportError(MXNetError):
     """The server could not be reached, or broke off its answer."""
 
     status = 503
 
 
-_LOCAL = (WireError, TransportError)
+_LOCAL = (WireError, TransportError, FileError, MissingFileError, DeniedFileError)
 """Errors that only the side which meets them calls by this name; to the other it is the base class."""
 _BY_NAME = {
     kind.__name__: kind

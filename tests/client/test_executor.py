@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_protocol.errors import MXNetError, ShapeError
+from opbox_protocol.errors import MXNetError, ShapeError, UnderdeterminedError
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -40,16 +37,35 @@ def test_infer_shape() -> None:
         net.infer_shape((4, 5), data=(4, 5))
 
 
-@pytest.mark.parametrize("ask", [mx.Symbol.infer_shape, mx.Symbol.simple_bind])
-def test_what_shapes_do_not_say_is_warned_of_at_the_users_line(ask: Any) -> None:
-    def asked(net: mx.Symbol, words: str, **shapes: tuple[int, ...]) -> None:
-        with pytest.warns(UserWarning, match=words) as caught, contextlib.suppress(MXNetError):
-            ask(net, **shapes)
+def masked() -> mx.Symbol:
+    """A network whose output's shape follows from values."""
+    return mx.sym.contrib.boolean_mask(mx.sym.Variable("x"), mx.sym.Variable("i"))
+
+
+OPEN_OUTPUT = "expected outputs whose shapes follow from the arguments'"
+
+
+def test_what_shapes_do_not_say_is_warned_of_at_the_users_line() -> None:
+    def warned(net: mx.Symbol, words: str, **shapes: tuple[int, ...]) -> None:
+        with pytest.warns(UserWarning, match=words) as caught:
+            assert net.infer_shape(**shapes) == (None, None, None)
         assert [warning.filename for warning in caught] == [__file__]
 
-    asked(mlp(), "give more shapes; these arguments stay open")
-    mask = mx.sym.contrib.boolean_mask(mx.sym.Variable("x"), mx.sym.Variable("i"))
-    asked(mask, "expected outputs whose shapes follow from the arguments'", x=(3, 2), i=(3,))
+    warned(mlp(), "give more shapes; these arguments stay open")
+    warned(masked(), OPEN_OUTPUT, x=(3, 2), i=(3,))
+
+
+def test_a_bind_to_shapes_that_say_too_little_names_what_stays_open() -> None:
+    with pytest.raises(
+        UnderdeterminedError, match=r"^simple_bind: .*, got none: data \(\), fc_weight \(3, 0\), .* stay open: "
+    ):
+        mlp().simple_bind()
+    with pytest.raises(
+        UnderdeterminedError, match=r"^simple_bind: .*, got softmax_label \(4,\): data .* stay open: give"
+    ):
+        mlp().simple_bind(softmax_label=(4,))
+    with pytest.raises(UnderdeterminedError, match=f"^simple_bind: {OPEN_OUTPUT}"):
+        masked().simple_bind(x=(3, 2), i=(3,))
 
 
 def test_contradictions_name_node_argument_and_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,21 @@ mx.mod.Module(net).fit(batches, num_epoch=1, batch_end_callback=stop)
 """
 
 
-def _errors(folder: Path, text: str, **environment: str) -> list[str]:
+INTERRUPTED = """
+import signal
+import numpy as np, opbox as mx
+net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3), name="softmax")
+class Batches(mx.io.NDArrayIter):
+    def next(self):
+        if self.cursor >= 0:
+            signal.raise_signal(signal.SIGINT)
+        return super().next()
+batches = Batches(np.zeros((10, 4), "float32"), np.zeros(10), batch_size=5)
+mx.mod.Module(net).fit(batches, num_epoch=1)
+"""
+
+
+def _errors(folder: Path, text: str, code: int = 1, **environment: str) -> list[str]:
     """The lines that a script prints when it fails."""
     script = folder / "train.py"
     script.write_text(text, encoding="utf-8")
@@ -32,7 +47,7 @@ def _errors(folder: Path, text: str, **environment: str) -> list[str]:
         text=True,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == code
     return done.stderr.splitlines()
 
 
@@ -67,6 +82,36 @@ def test_the_scripts_own_error_before_it_is_shown(tmp_path: Path) -> None:
     lines = _errors(tmp_path, text)
     assert "KeyError: 'weights'" in lines
     assert not any("opbox/http.py" in line for line in lines)
+
+
+def test_an_error_of_any_class_is_the_scripts_lines_and_a_sentence(tmp_path: Path) -> None:
+    lines = _errors(tmp_path, "import opbox as mx\nmx.metric.create('acuracy')\n", OPBOX_URL="")
+    assert [line.strip() for line in lines if line.startswith("  File ")] == [
+        f'File "{tmp_path / "train.py"}", line 2, in <module>'
+    ]
+    assert lines[3].startswith("AssertionError: metric 'acuracy': did you mean accuracy")
+    assert "left out" in lines[4]
+    assert len(lines) == 5
+
+
+def test_an_interrupt_is_the_scripts_lines(tmp_path: Path) -> None:
+    lines = _errors(tmp_path, INTERRUPTED, code=-signal.SIGINT, OPBOX_URL="")
+    shown = [line.rsplit(",", 1)[1].strip() for line in lines if line.startswith("  File ")]
+    assert shown == ["in <module>", "in next"]
+    assert lines[-2] == "KeyboardInterrupt"
+    assert "left out" in lines[-1]
+
+
+def test_an_error_in_a_thread_is_the_scripts_lines(tmp_path: Path) -> None:
+    text = (
+        "import threading, opbox as mx\n"
+        "def work():\n    mx.nd.load('nothing.params')\n"
+        "thread = threading.Thread(target=work, name='loader')\nthread.start()\nthread.join()\n"
+    )
+    lines = _errors(tmp_path, text, code=0, OPBOX_URL="")
+    assert lines[0] == "Exception in thread loader:"
+    assert "in work" in [line for line in lines if line.startswith("  File ")][-1]
+    assert lines[-2].startswith("opbox_protocol.errors.MissingFileError: nothing.params: expected a file to read, got")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,10 @@ CELLS = [
     "mx.mod.Module(net, data_names=['dat'])",
     "mx.sym.FullyConected(data)",
     "1 / 0",
+    "import numpy as np, signal\nbatches = mx.io.NDArrayIter(np.zeros((4, 2)), np.zeros(4), 2)\n"
+    "def stop(param):\n    signal.raise_signal(signal.SIGINT)\n"
+    "mx.mod.Module(mx.sym.SoftmaxOutput(net, name='softmax')).fit(batches, num_epoch=1, batch_end_callback=stop)",
+    "mx.nd.load('nothing.params')",
     "%env OPBOX_DEBUG=1",
     "net.infer_shape(data=(0, 4), fc_weight=(2, 2))",
 ]
@@ -55,6 +59,8 @@ def errors() -> dict[int, list[str]]:
         (3, [(1, None)], r"\w+Error: .*"),
         (4, [(1, None)], "ValueError: Module: data_names has 'dat'.*"),
         (5, [(1, None)], "AttributeError: .*did you mean FullyConnected.*"),
+        (7, [(5, None), (4, "stop")], "KeyboardInterrupt"),
+        (8, [(1, None)], "MissingFileError: nothing.params: expected a file to read, got none: .*"),
     ],
 )
 def test_an_error_is_the_users_lines_and_a_sentence(
@@ -75,4 +81,4 @@ def test_errors_that_are_not_ours_are_ipythons(errors: dict[int, Any]) -> None:
 
 
 def test_with_a_setting_everything_is_shown(errors: dict[int, Any]) -> None:
-    assert len(errors[8]) > 20
+    assert len(errors[10]) > 20

@@ -153,10 +153,20 @@ def add_methods(cls: type) -> None:
     when_learnt(add)
 
 
+_OF_NUMPY = {"dtype": None, "kind": None, "order": None, "stable": None, "decimals": 0}
+"""What numpy's functions pass to methods, `np.mean(x)` to `x.mean`, where their caller has passed nothing."""
+
+
 def _method(name: str, op: Operator) -> Callable[..., Any]:
     functions: dict[type, Callable[..., Any]] = {}
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            kwargs = {
+                key: value
+                for key, value in kwargs.items()
+                if key in op.params or key not in _OF_NUMPY or value is not _OF_NUMPY[key]
+            }
         tensor = self._tensor
         if tensor not in functions:
             functions[tensor] = build(op, name, name.lower(), tensor)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.errors import MXNetError
 
+from ..file_errors import file_errors
 from .boxes import BlockFrame, boxes_of
 from .dot import dot
 from .layout import lay_out
@@ -140,8 +141,9 @@ class Drawing:
         if directory is not None:
             path = Path(directory) / path
         content = self.pipe(kind)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        with file_errors(path, "written"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         if view:
             _view(path)
         return str(path)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..file_errors import file_errors, path_of
 from .desc import DataBatch, DataDesc, DataIter
 from .host_array import HostArray
 
@@ -16,11 +17,12 @@ __all__ = ["CSVIter"]
 
 def _read(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """All rows of a file, or of a folder's files by name, each reshaped to `shape`."""
-    place = Path(path)
-    files = sorted(one for one in place.iterdir() if one.is_file()) if place.is_dir() else [place]
+    place = path_of(path, "CSVIter: the file")
+    with file_errors(place, "read"):
+        files = sorted(one for one in place.iterdir() if one.is_file()) if place.is_dir() else [place]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # an empty file is an error of ours, below
-        rows = [np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2) for file in files]
+        rows = [_rows(file, dtype) for file in files]
     rows = [one for one in rows if one.size]
     if not rows:
         raise ValueError(f"{path}: expected rows of comma-separated values, got none")
@@ -29,6 +31,14 @@ def _read(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray
         if one.shape[1] != width:
             raise ValueError(f"{file}: expected {width} values a row for shape {shape}, got {one.shape[1]}")
     return np.concatenate(rows).reshape(-1, *shape)
+
+
+def _rows(file: Path, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    with file_errors(file, "read"):
+        try:
+            return np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2)
+        except ValueError as error:
+            raise ValueError(f"{file}: expected rows of as many numbers with commas between: {error}") from None
 
 
 class CSVIter(DataIter):
@@ -46,7 +56,7 @@ class CSVIter(DataIter):
         prefetch_buffer, ctx: taken for their callers' sake: the rows are in memory.
 
     Raises:
-        OSError, ValueError: the files.
+        FileError, ValueError: the files.
     """
 
     def __init__(

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import MissingFileError
+
+from ..file_errors import file_errors
 from .ndarray_iter import NDArrayIter
 
 __all__ = ["MNISTIter", "read_idx"]
@@ -22,16 +25,17 @@ def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
     `path` may name the file with or without its `.gz`.
 
     Raises:
-        FileNotFoundError: neither is there.
+        MissingFileError: neither is there.
         ValueError: the file is no idx file, or not as long as it says.
     """
     file = Path(path)
     if not file.exists():
         other = file.with_suffix("") if file.suffix == ".gz" else Path(f"{file}.gz")
         if not other.exists():
-            raise FileNotFoundError(f"{file}: there is no such file, with or without .gz")
+            raise MissingFileError(f"{file}: expected a file to read, got none, with or without .gz")
         file = other
-    raw = file.read_bytes()
+    with file_errors(file, "read"):
+        raw = file.read_bytes()
     if raw[:2] == b"\x1f\x8b":
         raw = gzip.decompress(raw)
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _TYPES:
@@ -60,7 +64,7 @@ class MNISTIter(NDArrayIter):
         dtype: float32, or None.
 
     Raises:
-        FileNotFoundError, ValueError: the files.
+        FileError, ValueError: the files.
     """
 
     def __init__(

@@ -7,9 +7,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base import value_text
 from .desc import DataBatch, DataDesc, DataIter
 
 __all__ = ["PrefetchingIter", "ResizeIter"]
+
+
+def _check_source(argument: str, source: Any, attribute: str) -> None:
+    """TypeError unless what an iterator reads has an attribute that iterators have."""
+    if not hasattr(source, attribute):
+        raise TypeError(f"{argument}: expected a DataIter such as mx.io.NDArrayIter, got {value_text(source)}")
 
 
 class ResizeIter(DataIter):
@@ -22,6 +29,7 @@ class ResizeIter(DataIter):
     """
 
     def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
+        _check_source("ResizeIter: data_iter", data_iter, "batch_size")
         super().__init__(data_iter.batch_size)
         self.data_iter = data_iter
         self.size = size
@@ -114,6 +122,8 @@ class PrefetchingIter(DataIter):
         self.iters: list[DataIter] = [iters] if isinstance(iters, DataIter) else list(iters)
         if not self.iters:
             raise AssertionError("iters: expected at least one iterator")
+        for source in self.iters:
+            _check_source("PrefetchingIter: iters", source, "provide_data")
         self.n_iter = len(self.iters)
         self.rename_data = rename_data
         self.rename_label = rename_label

@@ -285,8 +285,16 @@ class _LogProbability(HostMetric):
         labels, preds = check_label_shapes(labels, preds, True)
         for one_label, one_pred in zip(labels, preds, strict=True):
             label, pred = host(one_label).ravel(), host(one_pred)
-            assert label.shape[0] == pred.shape[0], (label.shape[0], pred.shape[0])
-            chosen = pred[np.arange(label.shape[0]), label.astype("int64")]
+            if label.shape[0] != pred.shape[0]:
+                raise AssertionError(f"{self.name}: expected labels of {pred.shape[0]} rows, got {label.shape[0]}")
+            classes, index = pred.shape[1], label.astype("int64")
+            outside = np.flatnonzero((index < -classes) | (index >= classes))
+            if outside.size:
+                raise IndexError(
+                    f"{self.name}: expected labels from 0 to {classes - 1}, as the predictions have {classes} columns, "
+                    f"got {index[outside[0]]} in row {outside[0]}"
+                )
+            chosen = pred[np.arange(label.shape[0]), index]
             self._add((-np.log(chosen + self.eps)).sum(), label.shape[0])
 
 

@@ -138,7 +138,10 @@ class CustomMetric(HostMetric):
             labels, preds = check_label_shapes(labels, preds, True)
         for pred, label in zip(preds, labels, strict=False):
             value = self._feval(host(label), host(pred))
-            self._add(*(value if isinstance(value, tuple) else (value, 1)))
+            total, count = value if isinstance(value, tuple) and len(value) == 2 else (value, 1)
+            if total is None or isinstance(total, tuple | str):
+                raise TypeError(f"{self.name}: expected its function to return a number or (sum, count), got {value!r}")
+            self._add(total, count)
 
     def get_config(self) -> dict[str, Any]:
         raise NotImplementedError(

@@ -29,7 +29,14 @@ class _Difference(HostMetric):
     def update(self, labels: Any, preds: Any) -> None:
         labels, preds = check_label_shapes(labels, preds, True)
         for label, pred in zip(labels, preds, strict=True):
-            self._add(self._of(_column(host(label)) - _column(host(pred))), 1)
+            true, guessed = _column(host(label)), _column(host(pred))
+            try:
+                difference = true - guessed
+            except ValueError:
+                raise ValueError(
+                    f"{self.name}: expected labels of the predictions' shape {guessed.shape}, got {true.shape}"
+                ) from None
+            self._add(self._of(difference), 1)
 
 
 @register

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..checkpoint import load_params
+from ..base import value_text
+from ..checkpoint import checkpoint_file, load_params
 from ..initializer import Uniform
 from ..ndarray import NDArray, array, load, save
 from ..symbol import load as load_symbol
@@ -66,7 +67,12 @@ class BucketingModule(BaseModule):
         return [self._default, *(module for module in self._buckets.values() if module is not self._default)]
 
     def _new(self, bucket_key: Any) -> Module:
-        symbol, data_names, label_names = self._sym_gen(bucket_key)
+        parts = self._sym_gen(bucket_key)
+        if not isinstance(parts, tuple | list) or len(parts) != 3:
+            raise TypeError(
+                f"sym_gen: expected (symbol, data_names, label_names) to be returned, got {value_text(parts)}"
+            )
+        symbol, data_names, label_names = parts
         symbol = self._symbols.get(bucket_key, symbol)
         return Module(symbol, data_names, label_names, **self._options)
 
@@ -110,7 +116,7 @@ class BucketingModule(BaseModule):
         for key in self._buckets:
             if not isinstance(key, int):
                 raise ValueError(f"save_checkpoint: expected integers as bucket keys, got {key!r}: save_params saves")
-        self.save_params(f"{prefix}-{epoch:04d}.params")
+        self.save_params(checkpoint_file(prefix, epoch, "params"))
         for key, module in self._buckets.items():
             module.symbol.save(f"{prefix}-{key}-symbol.json")
         save(f"{prefix}.buckets", array(list(self._buckets), dtype="int32"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ..checkpoint import checkpoint_file
+
 __all__ = ["load_optimizer_states", "save_checkpoint", "save_optimizer_states"]
 
 
@@ -13,11 +15,11 @@ def save_checkpoint(
 ) -> None:
     """Write `<prefix>-symbol.json` and `<prefix>-<epoch>.params`, and if asked `.states`."""
     self._symbol.save(f"{prefix}-symbol.json")
-    param_name = f"{prefix}-{epoch:04d}.params"
+    param_name = checkpoint_file(prefix, epoch, "params")
     self.save_params(param_name)
     logging.info("checkpoint written: %s", param_name)
     if save_optimizer_states:
-        state_name = f"{prefix}-{epoch:04d}.states"
+        state_name = checkpoint_file(prefix, epoch, "states")
         self.save_optimizer_states(state_name)
         logging.info("optimizer states written: %s", state_name)
 

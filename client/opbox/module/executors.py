@@ -81,15 +81,16 @@ class Executors:
         known_types = {desc.name: np.dtype(desc.dtype).name for desc in shapes if desc.name in self._arguments}
         session = self.context.session
         document = graph_for(session, self.symbol)
-        inferred = infer_for_bind(self.symbol, document, session, known_shapes, known_types, partial_types=False)
-        (arg_shapes, out_shapes, aux_shapes), (arg_types, _, aux_types) = inferred
-        if arg_shapes is None or out_shapes is None or aux_shapes is None or arg_types is None or aux_types is None:
-            missing = "shapes" if arg_shapes is None else "types"
-            listed = ", ".join(f"{desc.name} {tuple(desc.shape)}" for desc in shapes)
-            raise MXNetError(
-                f"bind: expected input shapes that decide the {missing} of all arguments, got {listed}; give "
-                "the missing inputs in data_shapes or label_shapes"
-            )
+        (arg_shapes, out_shapes, aux_shapes), (arg_types, _, aux_types) = infer_for_bind(
+            self.symbol,
+            document,
+            session,
+            known_shapes,
+            known_types,
+            partial_types=False,
+            subject="bind",
+            remedy="give the inputs among them in data_shapes or label_shapes",
+        )
         args, grads = {}, {}
         for name, shape, dtype in zip(self._arguments, arg_shapes, arg_types, strict=True):
             wanted = self.grad_req.get(name, "null") != "null"

@@ -217,6 +217,11 @@ def fit(
     )
     if num_epoch is None:
         raise AssertionError("fit: num_epoch: expected a number of epochs, got None")
+    for argument, count in (("num_epoch", num_epoch), ("begin_epoch", begin_epoch)):
+        if not hasattr(count, "__index__"):
+            raise TypeError(f"fit: {argument}: expected a number of epochs, got {value_text(count)}")
+    if monitor is not None and not hasattr(monitor, "install"):
+        raise TypeError(f"fit: monitor: expected one such as mx.mon.Monitor(100), got {value_text(monitor)}")
     _check_iterator("train_data", train_data, "provide_data")
     if eval_data is not None:
         _check_iterator("eval_data", eval_data, "reset")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base import value_text
-from ..checkpoint import load_checkpoint
+from ..checkpoint import checkpoint_file, load_checkpoint
 from ..context import Context, context_or_current
 from ..io import DataDesc
 from ..optimizer import Optimizer, Updater
@@ -142,7 +142,7 @@ class Module(BaseModule):
         mod._parameters.arguments, mod._parameters.auxiliary = args, auxs
         mod.params_initialized = True
         if load_optimizer_states:
-            mod._states_file = f"{prefix}-{epoch:04d}.states"
+            mod._states_file = checkpoint_file(prefix, epoch, "states")
         return mod
 
     save_checkpoint = checkpoints.save_checkpoint

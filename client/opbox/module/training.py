@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import Any
 
 from .. import optimizer as opt
 from ..base import user_level, value_text
+from ..file_errors import file_errors, path_of
 from .executors import Executors
 from .names import ArgumentNames
 
@@ -68,8 +68,13 @@ class Training:
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""
-        Path(fname).write_bytes(self.updater.get_states())
+        path = path_of(fname, "save_optimizer_states: fname")
+        with file_errors(path, "written"):
+            path.write_bytes(self.updater.get_states())
 
     def load_states(self, fname: str) -> None:
         """Take the optimizer's states from a file."""
-        self.updater.set_states(Path(fname).read_bytes())
+        path = path_of(fname, "load_optimizer_states: fname")
+        with file_errors(path, "read"):
+            states = path.read_bytes()
+        self.updater.set_states(states)

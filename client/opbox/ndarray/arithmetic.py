@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base import is_number, value_text
-from ..python_operators import Operation, comparison, methods
+from ..python_operators import Operation, comparison, methods, refusals
 from .handle import Handle
 
 __all__ = ["ArrayArithmetic", "apply"]
@@ -32,10 +32,12 @@ def apply(array: Any, other: Any, operation: Operation, reflected: bool, out: An
         scalar, _ = operation.reflected if reflected else operation.scalar
         return array._imperative(scalar, [array], {"scalar": other}, out)
     elif not isinstance(other, Handle):
-        if not isinstance(other, np.ndarray) and not hasattr(other, "asnumpy"):
+        is_symbol = hasattr(other, "list_arguments")
+        if is_symbol or not (isinstance(other, np.ndarray) or hasattr(other, "asnumpy")):
+            remedy = ", which has no values: bind it first, or use its eval()" if is_symbol else ""
             raise TypeError(
                 f"{operation.formula}: type {type(other)} not supported: expected an NDArray or a number beside an "
-                f"NDArray, got {value_text(other)}"
+                f"NDArray, got {value_text(other)}{remedy}"
             )
         other = array._beside(other)
     return array._imperative(operation.broadcast, [other, array] if reflected else [array, other], None, out)
@@ -61,6 +63,15 @@ class ArrayArithmetic:
         __ge__ = comparison(apply, "greater_equal")
         __lt__ = comparison(apply, "lesser")
         __le__ = comparison(apply, "lesser_equal")
+
+        __matmul__, __rmatmul__ = refusals("@", "mx.nd.dot(lhs, rhs)")
+        __floordiv__, __rfloordiv__ = refusals("//", "mx.nd.floor(lhs / rhs)")
+        __and__, __rand__ = refusals("&", "mx.nd.logical_and(lhs, rhs)")
+        __or__, __ror__ = refusals("|", "mx.nd.logical_or(lhs, rhs)")
+        __xor__, __rxor__ = refusals("^", "mx.nd.logical_xor(lhs, rhs)")
+
+        def __invert__(self: Any) -> Any:
+            raise TypeError("~: NDArrays have no such operator: write mx.nd.logical_not(x)")
 
         def __neg__(self: Any) -> Any:
             return self._imperative("negative", [self])

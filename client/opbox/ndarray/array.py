@@ -8,21 +8,23 @@ Shape and element type are known here where they follow without asking; else the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
 from opbox_protocol.commands import ViewPart
 from opbox_protocol.errors import MXNetError
-from opbox_protocol.excerpt import excerpt
 from opbox_protocol.mxnet import dtype_name
 
 from .. import _schema
+from ..base import value_text
 from ..context import Context, context_or_current, current_context
-from ..foreign import host_values
+from ..foreign import host_numbers, host_values
 from ..html import preformatted, shape_text
 from ..session import Session
+from ..tensor_members import member_error
 from . import indexing
 from .arithmetic import ArrayArithmetic
 from .fluent import ArrayFluent
@@ -39,6 +41,11 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
     __array_priority__ = 1000.0
     __hash__ = object.__hash__
     _tensor: ClassVar[type[NDArray]]
+
+    if not TYPE_CHECKING:  # every name would pass
+
+        def __getattr__(self, name: str) -> Any:
+            raise member_error(self, name)
 
     @property
     def T(self) -> NDArray:
@@ -104,9 +111,11 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
             wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         if wanted is None:
             raise ValueError("reshape: expected the new shape")
-        new = indexing.reshaped(
-            self.shape, tuple(int(d) for d in np.atleast_1d(wanted)) if len(np.atleast_1d(wanted)) else (), reverse
-        )
+        try:
+            dims = tuple(map(operator.index, wanted if isinstance(wanted, tuple | list | np.ndarray) else (wanted,)))
+        except TypeError:
+            raise TypeError(f"reshape: shape: expected integers, got {value_text(wanted)}") from None
+        new = indexing.reshaped(self.shape, dims, reverse)
         return self._view(new, shape=list(new))
 
     def flatten(self, inplace: bool = False) -> NDArray:
@@ -127,7 +136,7 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
 
     def transpose(self, *axes: Any, **kwargs: Any) -> NDArray:
         """With axes in another order; reversed when none is given."""
-        wanted = kwargs.get("axes", axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes)
+        wanted = kwargs.get("axes", axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list | None) else axes)
         return _one(self._imperative("transpose", [self], {"axes": tuple(wanted)} if wanted else {}))
 
     def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
@@ -254,16 +263,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         if dtype is not None and dtype_name(dtype) != source_array._numpy_dtype.name:
             return moved.astype(dtype)
         return moved.copy() if moved is source_array else moved
-    if hasattr(source_array, "asnumpy"):
-        dtype = dtype or source_array.dtype
-    source_array = host_values(source_array)
-    wanted = np.dtype(np.float32 if dtype is None else dtype)
-    try:
-        values = np.array(source_array, dtype=wanted, order="C", copy=True)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"array: expected a number, lists of numbers of equal lengths, or an array, got {excerpt(source_array)}"
-        ) from None
+    if hasattr(source_array, "asnumpy") and dtype is None:
+        dtype = getattr(source_array, "dtype", None)
+    values = host_numbers(source_array, "array", np.dtype(np.float32 if dtype is None else dtype))
     return from_host(values, ctx.session)
 
 

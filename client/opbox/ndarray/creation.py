@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import ShapeError
 from opbox_protocol.mxnet import dtype_name
 
 from .. import foreign
@@ -66,11 +67,22 @@ def to_dlpack_for_read(data: NDArray) -> Any:
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
-    """A shape from an integer or a sequence of integers; TypeError for anything else."""
+    """A shape from an integer or a sequence of integers.
+
+    Raises:
+        TypeError: something else.
+        ShapeError: a negative size.
+    """
+    sizes = (shape,) if is_number(shape) else shape
     try:
-        return (int(shape),) if is_number(shape) else tuple(operator.index(size) for size in shape)
+        if any(isinstance(size, bool) for size in sizes):
+            raise TypeError
+        dims = tuple(operator.index(size) for size in sizes)
     except TypeError:
         raise TypeError(f"shape: expected an integer or a tuple of integers, got {value_text(shape)}") from None
+    if any(size < 0 for size in dims):
+        raise ShapeError(f"shape: expected sizes of 0 or more, got {value_text(shape)}")
+    return dims
 
 
 def _constant(op: str, shape: Any, ctx: Context | None, dtype: Any, out: Any = None, **more: Any) -> NDArray:
@@ -115,8 +127,12 @@ def ones(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: An
 
 
 def full(shape: Any, val: float, ctx: Context | None = None, dtype: Any = None, out: Any = None) -> NDArray:
-    """`val` everywhere."""
-    return _constant("_full", shape, ctx, dtype, out, value=float(val))
+    """`val` everywhere: a number, or an array that broadcasts to the shape."""
+    if is_number(val):
+        return _constant("_full", shape, ctx, dtype, out, value=float(val))
+    filled = zeros(shape, ctx, dtype, out=out)
+    filled[:] = val
+    return filled
 
 
 def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:

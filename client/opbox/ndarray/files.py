@@ -20,6 +20,7 @@ from opbox_protocol.mxnet import TYPES
 
 from ..base import value_text
 from ..context import current_context
+from ..file_errors import file_errors, path_of
 from .array import NDArray, from_host
 
 __all__ = ["load", "load_frombuffer", "save"]
@@ -34,7 +35,9 @@ def save(fname: str | Path, data: Any) -> None:
 
     Raises:
         TypeError: something else.
+        FileError: the file cannot be written.
     """
+    path = path_of(fname, "save: fname")
     names: list[str] = []
     if hasattr(data, "asnumpy"):
         arrays = [data]
@@ -60,7 +63,7 @@ def save(fname: str | Path, data: Any) -> None:
     for name in names:
         raw = name.encode()
         chunks += [struct.pack("<Q", len(raw)), raw]
-    with open(fname, "wb") as file:
+    with file_errors(fname, "written"), path.open("wb") as file:
         file.writelines(chunks)
 
 
@@ -77,9 +80,12 @@ def load(fname: str | Path) -> Any:
     """Read a file of `save`, or of MXNet: a dict when it has names, a list otherwise.
 
     Raises:
-        MXNetError: it is none.
+        MXNetError: it is none, or cannot be read.
     """
-    return load_frombuffer(Path(fname).read_bytes(), what=str(fname))
+    path = path_of(fname, "load: fname")
+    with file_errors(path, "read"):
+        buffer = path.read_bytes()
+    return load_frombuffer(buffer, what=str(fname))
 
 
 def load_frombuffer(buf: Any, what: str = "buffer") -> Any:

@@ -9,6 +9,7 @@ from opbox_protocol.errors import MXNetError
 from opbox_protocol.mxnet import NP_SHAPE, attribute_text
 
 from .. import _schema
+from ..base import value_text
 from ..context import Context, context_or_current
 from ..device_sessions import sessions
 from ..foreign import host_values
@@ -85,12 +86,16 @@ def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: An
 
     Raises:
         MXNetError: the arrays are on different devices.
+        TypeError: `out` is no array.
     """
     arrays = list(inputs)
     if out is not None:
         arrays += list(out) if isinstance(out, list | tuple) else [out]
     if not arrays:
         return context_or_current(ctx).session
+    for other in arrays:
+        if not isinstance(other, Handle):
+            raise TypeError(f"{op.name}: out: expected an NDArray to write to, got {value_text(other)}")
     session = arrays[0]._session
     for other in arrays:
         if other._session is not session:

@@ -146,8 +146,10 @@ class Optimizer:
 
         Raises:
             ValueError: nobody registered it.
-            TypeError: an argument that it does not take; what it takes.
+            TypeError: it is no name; or an argument that it does not take, with what it takes.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"optimizer: expected a name such as 'sgd', got {value_text(name)}")
         if name.lower() not in Optimizer.opt_registry:
             known = ", ".join(sorted(Optimizer.opt_registry))
             raise ValueError(f"optimizer {name!r}: {meant(name, Optimizer.opt_registry)}expected one of {known}")

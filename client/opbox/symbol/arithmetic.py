@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _schema
 from ..base import NotImplementedForSymbol, is_number, value_text
-from ..python_operators import TABLE, Operation, comparison, methods
+from ..python_operators import TABLE, Operation, comparison, methods, refusals
 from .compose import create
 
 __all__ = ["SymbolArithmetic", "apply"]
@@ -74,6 +74,15 @@ class SymbolArithmetic:
         __lt__ = comparison(apply, "lesser")
         __le__ = comparison(apply, "lesser_equal")
 
+        __matmul__, __rmatmul__ = refusals("@", "mx.sym.dot(lhs, rhs)")
+        __floordiv__, __rfloordiv__ = refusals("//", "mx.sym.floor(lhs / rhs)")
+        __and__, __rand__ = refusals("&", "mx.sym.broadcast_logical_and(lhs, rhs)")
+        __or__, __ror__ = refusals("|", "mx.sym.broadcast_logical_or(lhs, rhs)")
+        __xor__, __rxor__ = refusals("^", "mx.sym.broadcast_logical_xor(lhs, rhs)")
+
+        def __invert__(self: Any) -> Any:
+            raise TypeError("~: Symbols have no such operator: write mx.sym.logical_not(x)")
+
         def __neg__(self: Any) -> Any:
             return self * -1.0
 
@@ -82,6 +91,17 @@ class SymbolArithmetic:
 
     def __bool__(self) -> bool:
         raise NotImplementedForSymbol("__bool__", "bool")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Not for symbols: numpy's functions ask for values.
+
+        Raises:
+            TypeError: always, with what to write.
+        """
+        raise TypeError(
+            f"numpy: expected values, got {self!r}, which has none: call the operator of mx.sym, as mx.sym.exp(x) for "
+            "np.exp(x), or bind it first"
+        )
 
     if not TYPE_CHECKING:
         __iadd__ = _refused("__iadd__", "+=")

@@ -11,16 +11,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from opbox_protocol.errors import GraphError
 from opbox_protocol.mxnet import dtype_name, hidden_key
 
 from .. import _schema, inference
+from ..base import value_text
 from ..binding import bind, simple_bind
 from ..context import current_context
 from ..executor import Executor
+from ..file_errors import file_errors, path_of
 from ..operator import saved
+from ..tensor_members import member_error
 from . import json as files
 from .arithmetic import SymbolArithmetic
 from .compose import create, recompose
@@ -37,6 +40,11 @@ class Symbol(SymbolArithmetic, SymbolFluent):
     __slots__ = ("_heads", "_order")
     __array_priority__ = 1000.0
     _tensor: ClassVar[type[Symbol]]
+
+    if not TYPE_CHECKING:  # every name would pass
+
+        def __getattr__(self, name: str) -> Any:
+            raise member_error(self, name)
 
     def __init__(self, heads: Sequence[Entry]) -> None:
         self._heads = list(heads)
@@ -189,8 +197,12 @@ class Symbol(SymbolArithmetic, SymbolFluent):
         name = kwargs.pop("name", None)
         if args and kwargs:
             raise TypeError("compose: expected symbols by position or by name, got both")
-        if not all(isinstance(value, Symbol) for value in (*args, *kwargs.values())):
-            raise TypeError("compose: expected symbols only, got something else among them")
+        others = [value for value in (*args, *kwargs.values()) if not isinstance(value, Symbol)]
+        if others:
+            raise TypeError(
+                f"compose: expected Symbols in the place of variables, got {value_text(others[0])}: values are "
+                "computed by eval(data=…), or by an executor of simple_bind or mx.mod.Module"
+            )
         if args:
             arguments = self.list_arguments()
             if len(args) > len(arguments):
@@ -319,10 +331,10 @@ class Symbol(SymbolArithmetic, SymbolFluent):
 
     def save(self, fname: str | Path, remove_amp_cast: bool = True) -> None:
         """Write the graph to a file, which MXNet reads too; `-ops.json` beside it has its own operators' sources."""
-        if not isinstance(fname, str | Path):
-            raise TypeError(f"fname: expected a path, got {type(fname).__name__}")
-        Path(fname).write_text(self.tojson(), encoding="utf-8")
-        saved.write(fname, self._every_node())
+        path = path_of(fname, "save: fname")
+        with file_errors(path, "written"):
+            path.write_text(self.tojson(), encoding="utf-8")
+            saved.write(path, self._every_node())
 
     def _every_node(self) -> list[Node]:
         """All nodes, those of subgraphs before the nodes that they are in."""
@@ -377,18 +389,19 @@ def load(fname: str | Path) -> Symbol:
     Operators that the user wrote are those of its `-ops.json`, unless this program has registered their names.
 
     Raises:
+        FileError: the file cannot be read.
         GraphError: the file is no symbol's; UnknownOperatorError and ParamError for what its nodes say.
     """
-    if not isinstance(fname, str | Path):
-        raise TypeError(f"fname: expected a path, got {type(fname).__name__}")
+    path = path_of(fname, "load: fname")
     try:
-        text = Path(fname).read_text(encoding="utf-8")
+        with file_errors(path, "read"):
+            text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise GraphError(
             f"{fname}: expected a symbol's JSON, got bytes that are no text: mx.nd.load reads parameters"
         ) from None
     try:
-        return Symbol(files.parse(text, saved.read(fname)))
+        return Symbol(files.parse(text, saved.read(path)))
     except GraphError as error:
         error.reword(f"{fname}: {error}")
         raise
