@@ -15,7 +15,7 @@ _ONE_DEVICE = "training runs where the arrays are, and nothing is exchanged betw
 _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol|np_array|use_np\w*|is_np_\w+", _SYMBOLIC),
     (r"", r"kv|kvstore|kvstore_server|executor_manager", _ONE_DEVICE),
-    (r"", r"image|img|recordio", _FILES),
+    (r"", r"image|img", _FILES),
     (r"", r"profiler", "mx.callback.Speedometer, opbox bench and the server's GET /metrics tell where time goes"),
     (r"", r"runtime|library|libinfo|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
     (r"", r"engine", "the server orders what it runs; mx.nd.waitall() waits for it"),
@@ -44,6 +44,7 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"(ndarray|symbol)\.contrib", r"quantized_\w+|quantize_\w+|requantize|calibrate_entropy", "opbox has no int8"),
     (r"io", r"Image\w*Iter\w*|MXDataIter", _FILES),
     (r"io", r"LibSVMIter", _DENSE),
+    (r"recordio", r"pack_img|unpack_img", _FILES),
     (r"rnn", r"\w*Conv\w+Cell", "opbox has the cells on vectors"),
 )
 """Modules and names of MXNet 1.9.1, as patterns, and where they stand here."""

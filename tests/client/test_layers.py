@@ -27,7 +27,7 @@ LAYERS = (
     "binding executor monitoring recovery",
     "symbol",
     "operator contrib random rtc",
-    "callback checkpoint initializer io live_plot metric monitor optimizer progress rnn visualization",
+    "callback checkpoint initializer io live_plot metric monitor optimizer progress recordio rnn visualization",
     "module onnx contrib.onnx",
     "feed_forward model",
     "test_utils",

@@ -47,7 +47,7 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx, "autograd"),
         (mx, "np"),
         (mx, "kvstore"),
-        (mx, "recordio"),
+        (mx.recordio, "pack_img"),
         (mx, "image"),
         (mx, "kv"),
         (mx, "profiler"),
