@@ -129,6 +129,26 @@ def test_devices_tell_what_sessions_take(server: Live) -> None:
     session.delete()
 
 
+def test_devices_tell_what_sessions_with_code_take(start: Callable[..., Live]) -> None:
+    server = start("process")
+    session = server.session("py", code=True)
+    definition = {"do": "define", "op_type": "nothing", "sha256": "0" * 64, "bundle": {"pieces": [], "exports": []}}
+    session.run(definition)  # whatever it comes to: from here on the session has a process of its own
+    session.run({"do": "put", "id": 1, "tensor": "x"}, x=np.zeros(1 << 21, np.float32))
+    until = time.monotonic() + 60  # a process says once a second what its session has
+    while True:
+        rows = server.json("GET", "/v1/devices", owner="py").header["devices"]
+        if sum(row["used_bytes"] for row in rows) >= 8 << 20:
+            break
+        assert time.monotonic() < until, rows
+        time.sleep(0.1)
+    for row in rows:
+        assert row["device"] == "cpu"
+        assert 0 < row["memory_used_bytes"] < row["memory_bytes"]
+        assert row["limit_bytes"] > 0
+    session.delete()
+
+
 def test_a_stream_ends_with_its_token(start: Callable[..., Live], tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     rows = [{"name": "eve", "token": "eve-secret-1", "scopes": ["run"]}]

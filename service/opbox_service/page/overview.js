@@ -89,13 +89,13 @@ export function overview() {
   };
 }
 
-/** One row for each device: its workers' parts together. */
+/** One row for each device: its workers' parts together. Sessions with code (worker 0) take from what the others leave. */
 function byDevice(rows) {
   const devices = new Map();
   for (const row of rows) {
     const sum = devices.get(row.device) ?? { ...row, used_bytes: 0, limit_bytes: 0 };
     sum.used_bytes += row.used_bytes;
-    sum.limit_bytes += row.limit_bytes;
+    if (row.worker !== 0) sum.limit_bytes += row.limit_bytes;
     devices.set(row.device, sum);
   }
   return [...devices.values()];

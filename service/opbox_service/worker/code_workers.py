@@ -20,6 +20,7 @@ from ..accounting.books import Books
 from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
+from ..memory_shares import HOST
 from ..routes.sessions import SessionState
 from ..session.sessions import ended_by_admin
 from ..settings import SCOPES, UPLOADS, Settings
@@ -153,6 +154,25 @@ class CodeWorkers:
     def workers(self) -> list[CodeWorker]:
         """The workers that have a session."""
         return [worker for _, worker, _ in self._taken.values()]
+
+    def device_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """One row for each device with the memory of all sessions with code, as `GET /v1/devices` has it.
+
+        Args:
+            rows: the other workers', which know how much memory a device has.
+        """
+        used: Counter[str] = Counter()
+        for worker in self.workers():
+            if worker.whose is not None:
+                device = worker.whose[1]
+                used[device] += self._books.memory_of(worker, device)
+        listed = []
+        for device, nbytes in used.items():
+            beside = [row for row in rows if row["device"] == device]
+            whole = beside[0] if beside else {"memory_used_bytes": 0, "memory_bytes": 0}
+            limit = self._memory.limit() if device == HOST else sum(row["limit_bytes"] for row in beside)
+            listed.append({**whole, "device": device, "worker": 0, "used_bytes": nbytes, "limit_bytes": limit})
+        return listed
 
     def sessions_of(self, owner: str) -> int:
         """Return the number of an owner's sessions."""

@@ -286,6 +286,8 @@ class ProcessPool:
             response.release()
         if request.route.tag in ("sessions", "admin"):
             joined.setdefault("sessions", []).extend(await self._code.listed(request))
+        if "devices" in joined:
+            joined["devices"].extend(self._code.device_rows(joined["devices"]))
         return RawResponse(200, [strict_json(joined).encode()])
 
     # -- supervision --------------------------------------------------------------------------------------------
