@@ -164,8 +164,9 @@ record: $(ORACLE)/.ready  ## record MXNet's values for the operator table and th
 	$(ORACLE)/bin/python -m tests.compat.record
 	$(ORACLE)/bin/python -m tests.compat.record_names
 
-schema: $(READY)  ## write the client's operator schema, its stubs, the catalogue and the page on compatibility anew
+schema: $(READY)  ## write the client's operator schema, its stubs, the catalogue, the page's presets and the page on compatibility anew
 	$(BIN)/python -m opbox_service.schema
+	$(BIN)/python -m tests.cases.presets
 	$(BIN)/python docs/make_operators_page.py
 	$(BIN)/python docs/make_compatibility_page.py
 

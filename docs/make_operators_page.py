@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opbox_ops import registry
+from opbox_ops.families import FAMILIES, family
 from opbox_ops.params import accepted_values
 
 PAGE = Path(__file__).with_name("operators.md")
@@ -26,24 +27,6 @@ ASPECTS = {
     "type": "types",
     "raises": "taken or refused alike",
 }
-FAMILIES = {
-    "nn": "Layers",
-    "loss": "Losses and output layers",
-    "elementwise": "Element by element",
-    "broadcast": "Broadcasting",
-    "reduce": "Reductions",
-    "shape": "Shapes and parts",
-    "index": "Indices and order",
-    "linalg": "Matrices",
-    "init": "Constants and sequences",
-    "random": "Random numbers",
-    "update": "Optimizer steps",
-    "vision": "Object detection",
-    "image": "Images",
-    "rnn": "Recurrent layers",
-    "sequence": "Sequences",
-    "control_flow": "Loops and branches",
-}
 HEADER = """# Operators
 
 Made from the registry by `make schema`; do not edit. The names, arguments and defaults are MXNet 1.9.1's. In Python an
@@ -52,11 +35,6 @@ HTTP, `GET /v1/ops/<name>` tells the same as JSON. *In brackets:* inputs and out
 An input marked *state* is written by the operator. **∇** marks operators with a gradient.
 
 """
-
-
-def family(op: registry.Op) -> str:
-    """The folder of opbox_ops that an operator lives in."""
-    return registry.module(op.name).split(".")[1]
 
 
 def slots(declared: Any, params: type) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from tests.contract.live import TOKENS, Live, symbol, var
 from tests.page.conftest import Training
 from tests.page.user import Key, User, number
+
+FOLDER = Path(str(files("opbox_service"))) / "page"
 
 Train = Callable[[str], Training]
 
@@ -177,6 +180,7 @@ def test_an_operator_is_searched_and_run(user: User) -> None:
     assert len(user.all(".operators li")) < 5
     user.press(".operators a", "FullyConnected")
     user.wait_for("form.operator h2", "FullyConnected")
+    user.type("#param-num_hidden", "2")
     user.type("#input-data-shape", "2, 3")
     user.press("button", "Infer shapes")
     user.wait_for(".results", "weight")
@@ -205,13 +209,69 @@ def test_empty_inputs_are_filled_and_parameters_decide_which_there_are(user: Use
     )
     user.wait(lambda: not user.all("#input-bias-values"), "no bias")
     user.press("button", "Forward")
-    user.wait_for(".results figcaption", "out_output: 2 × 2 FP32")
+    user.wait_for(".results figcaption", "out_output: 3 × 5 FP32")
     weight = user.driver.execute_script("return document.getElementById('input-weight-values').value")
-    assert np.array(json.loads(weight)).shape == (2, 3)
+    assert np.array(json.loads(weight)).shape == (5, 4)
+
+
+FIRST_CLICKS = """
+    const [names, done] = arguments;
+    const until = async (condition) => {
+        while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5));
+    };
+    const form = () => document.querySelector("form.operator");
+    (async () => {
+        const answers = {};
+        for (const name of names) {
+            location.hash = `#/ops/${name}`;
+            await until(() => form()?.querySelector("h2").textContent === name);
+            const own = form(), button = own.querySelector("button.main");
+            const said = [];
+            for (const one of button ? [...own.querySelectorAll(".actions button")] : []) {
+                one.click();
+                await until(() => !one.disabled);
+                const trouble = own.querySelector(":scope > .error").textContent;
+                said.push(trouble || own.querySelector(".results h3").textContent);
+            }
+            answers[name] = button ? said : [own.querySelector(":scope > .why")?.textContent ?? ""];
+        }
+        return answers;
+    })().then(done, (error) => done({ error: [String(error)] }));
+"""
+
+
+def test_every_operator_s_form_works_at_the_first_click(user: User) -> None:
+    presets = json.loads((FOLDER / "presets.json").read_text(encoding="utf-8"))
+    user.sign_in("ann", "#/ops")
+    user.wait_for(".note", "operators")
+    answers: dict[str, list[str]] = {}
+    names = sorted(presets)
+    for start in range(0, len(names), 20):  # a script has its time
+        answers |= user.driver.execute_async_script(FIRST_CLICKS, names[start : start + 20])
+    said = {name: text for name, text in answers.items() if "why" not in presets[name]}
+    assert len(said) > 350
+    words = {"Shapes", "Outputs", "Gradients and outputs"}
+    assert {name: text for name, text in said.items() if not set(text) <= words or "Outputs" not in text} == {}
+    for name in answers.keys() - said.keys():
+        assert answers[name] == [presets[name]["why"]]
+
+
+def test_operators_are_folded_by_family(user: User) -> None:
+    user.sign_in("ann", "#/ops")
+    user.wait_for("details.family summary", "Layers")
+    assert not [link for link in user.all(".operators a") if link.is_displayed()]
+    user.press("details.family summary", "Layers")
+    user.press(".operators a", "Pooling")
+    user.wait_for("form.operator h2", "Pooling")
+    assert user.text("details.family[open] summary").startswith("Layers")
+    user.type("#search", "pool")
+    user.wait(lambda: not user.all("details.family"), "a flat list of what matches")
+    user.wait_for(".operators a", "ROIPooling")
 
 
 def test_what_is_wrong_is_said_in_a_sentence(user: User) -> None:
     user.sign_in("ann", "#/ops/FullyConnected")
+    user.type("#input-data-shape", "2, 3")
     for values, sentence in (
         ("[[1, 2], [3]]", "expected lists of equal lengths"),
         ("1 2 x 4 5 6", 'expected numbers, got "x"'),

@@ -15,6 +15,9 @@ export const PATHS = {
   executor: "/v1/sessions/{id}/executors/{executor}",
 };
 
+/** What the forms of operators begin with. */
+export const PRESETS_FILE = "/page/presets.json";
+
 /** A path with its parameters filled in. */
 export function path(template, parameters) {
   return template.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(parameters[name]));

@@ -1,15 +1,17 @@
-// The operators of the server, searched by name, alias and description; beside them the one that is chosen.
+// The operators of the server, folded by family, searched by name, alias and description; beside them the one that is chosen.
 
-import { call, PATHS } from "./api.js";
+import { call, PATHS, PRESETS_FILE } from "./api.js";
 import { h, write } from "./dom.js";
 import { operatorForm, summary } from "./operator.js";
 
 let operators = null;
+let presets = null;
+const FURTHER = "Of packages and files of this server's";
 
 export function catalogue(name) {
   const search = h("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false", placeholder: "convolution, softmax, …" });
   const matches = h("p", { class: "note", role: "status" }, "Loading the catalogue…");
-  const list = h("ul", { class: "operators", "aria-label": "Operators" });
+  const list = h("div", { class: "families" });
   const chosen = h("div", { class: "chosen" });
   const trouble = h("p", { class: "error", role: "alert" });
 
@@ -18,6 +20,7 @@ export function catalogue(name) {
 
   async function load() {
     try {
+      presets ??= await call("GET", PRESETS_FILE);
       operators ??= (await call("GET", PATHS.operators)).operators;
     } catch (error) {
       write(matches, "");
@@ -26,8 +29,8 @@ export function catalogue(name) {
     }
     filter();
     if (!name) return;
-    const operator = operators.find((one) => one.name === name || one.aliases.includes(name));
-    if (operator) chosen.replaceChildren(operatorForm(operator));
+    const operator = operators.find(isChosen);
+    if (operator) chosen.replaceChildren(operatorForm(operator, presets[operator.name]));
     else write(trouble, `No operator is called ${name}.`);
   }
 
@@ -40,19 +43,48 @@ export function catalogue(name) {
       .sort((a, b) => b.score - a.score || inner(a) - inner(b) || a.operator.name.localeCompare(b.operator.name));
     list.parentElement?.classList.toggle("searching", words.length > 0);
     write(matches, `${matching.length} of ${operators.length} operators`);
-    list.replaceChildren(
-      ...matching.map(({ operator }) =>
+    const members = matching.map(({ operator }) => operator);
+    list.replaceChildren(...(words.length ? [listOf(members, "Matching operators")] : families(members)));
+  }
+
+  /** A fold for each family; that of the chosen operator is open. */
+  function families(all) {
+    const groups = new Map(Object.values(presets).map((preset) => [preset.family, []]));
+    for (const operator of all) {
+      const family = presets[operator.name]?.family ?? FURTHER;
+      if (!groups.has(family)) groups.set(family, []);
+      groups.get(family).push(operator);
+    }
+    return [...groups]
+      .filter(([, members]) => members.length)
+      .map(([family, members]) =>
         h(
-          "li",
-          {},
-          h(
-            "a",
-            { href: `#/ops/${encodeURIComponent(operator.name)}`, "aria-current": operator.name === name ? "page" : null },
-            h("strong", {}, operator.name),
-            operator.aliases.length ? h("span", { class: "aliases" }, ` ${operator.aliases.join(", ")}`) : "",
-            h("span", { class: "doc" }, summary(operator)),
-          ),
+          "details",
+          { class: "family", open: members.some((one) => isChosen(one)) },
+          h("summary", {}, family, h("span", { class: "note" }, ` ${members.length}`)),
+          listOf(members, family),
         ),
+      );
+  }
+
+  function listOf(members, label) {
+    return h("ul", { class: "operators", "aria-label": label }, members.map(entry));
+  }
+
+  function isChosen(operator) {
+    return operator.name === name || operator.aliases.includes(name);
+  }
+
+  function entry(operator) {
+    return h(
+      "li",
+      {},
+      h(
+        "a",
+        { href: `#/ops/${encodeURIComponent(operator.name)}`, "aria-current": isChosen(operator) ? "page" : null },
+        h("strong", {}, operator.name),
+        operator.aliases.length ? h("span", { class: "aliases" }, ` ${operator.aliases.join(", ")}`) : "",
+        h("span", { class: "doc" }, summary(operator)),
       ),
     );
   }

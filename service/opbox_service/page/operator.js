@@ -1,12 +1,14 @@
 // A form that runs one operator: its parameters and inputs, what its shapes are, what it puts out, what its gradients are.
+// It begins with the operator's preset (presets.json), which fits it: { attrs, inputs: { name: { shape, … } } }, or { why } there is none.
 
 import { call, PATHS } from "./api.js";
 import { h, write } from "./dom.js";
 import { shape as inWords } from "./format.js";
 import { graphOf, inputsOf } from "./graph.js";
-import { DATATYPES, generate, parseShape, show, tensor } from "./values.js";
+import { DATATYPES, drawn, generate, laidOut, parseShape, show, tensor } from "./values.js";
 
-const FIRST = { shape: "2, 3", values: "[[1, -2, 3],\n [-4, 5, -6]]" };
+/** What the first input of an operator begins with that has no preset: one of a package or a file of the user's. */
+const FIRST = { shape: [2, 3], values: [1, -2, 3, -4, 5, -6] };
 
 /** What an operator is, in a sentence that does not begin with its name. */
 export function summary(operator) {
@@ -15,9 +17,9 @@ export function summary(operator) {
   return /^[a-z]+ [a-z]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
 }
 
-export function operatorForm(operator) {
+export function operatorForm(operator, preset = null) {
   const params = Object.entries(operator.params.properties ?? {}).map(([name, schema]) =>
-    parameter(name, schema, (operator.params.required ?? []).includes(name)),
+    parameter(name, schema, (operator.params.required ?? []).includes(name), preset?.attrs?.[name]),
   );
   const inputs = new Map();
   const inputBox = h("fieldset", { class: "inputs" }, h("legend", {}, "Inputs"));
@@ -34,7 +36,8 @@ export function operatorForm(operator) {
   function arrange() {
     const wanted = inputsOf(operator, attrs());
     wanted.forEach((slot, position) => {
-      if (!inputs.has(slot.name)) inputs.set(slot.name, input(slot, inputs.size === 0 ? FIRST : { shape: "", values: "" }));
+      const first = preset ? preset.inputs?.[slot.name] : inputs.size === 0 ? FIRST : null;
+      if (!inputs.has(slot.name)) inputs.set(slot.name, input(slot, first));
       const node = inputs.get(slot.name).node;
       if (inputBox.children[position + 1] !== node) inputBox.insertBefore(node, inputBox.children[position + 1] ?? null);
     });
@@ -130,7 +133,7 @@ export function operatorForm(operator) {
     inputBox,
     h("p", { class: "note" }, "Inputs that are left empty get the shape that follows from the others, and random values."),
     h("label", { class: "check" }, training, " Training mode (always on backward)"),
-    h("div", { class: "actions" }, buttons),
+    preset?.why ? h("p", { class: "note why" }, preset.why) : h("div", { class: "actions" }, buttons),
     trouble,
     results,
   );
@@ -148,7 +151,7 @@ function asCurl(address, body) {
 }
 
 /** A field for one parameter; text() is what it says, "" for the default. */
-function parameter(name, schema, required) {
+function parameter(name, schema, required, preset) {
   const id = `param-${name}`;
   const kinds = [schema, ...(schema.anyOf ?? [])];
   const choices = kinds.find((kind) => kind.enum)?.enum;
@@ -171,7 +174,7 @@ function parameter(name, schema, required) {
   }
   if (required) control.setAttribute("aria-required", "true");
   control.setAttribute("aria-describedby", `${id}-doc`);
-  const start = required && !choices ? starting(name, schema, type) : "";
+  const start = preset ?? (required && !choices ? starting(schema, type) : "");
   if (start) control.value = start;
   return {
     name,
@@ -186,11 +189,10 @@ function parameter(name, schema, required) {
   };
 }
 
-/** Something to begin with for what has no default. */
-function starting(name, schema, type) {
+/** Something to begin with for what has neither default nor preset. */
+function starting(schema, type) {
   if (type === "integer") return String(Math.max(2, schema.minimum ?? 2));
-  if (type === "number") return "1.0";
-  return name === "kernel" ? "(1, 1)" : "";
+  return type === "number" ? "1.0" : "";
 }
 
 function inPython(value) {
@@ -201,13 +203,18 @@ function inPython(value) {
   return String(value);
 }
 
-/** The fields of one input. */
-function input(slot, first) {
+/** The fields of one input, which begin with a preset's { shape, datatype, values or kind, low, high }; empty where it follows. */
+function input(slot, preset) {
   const id = `input-${slot.name}`;
-  const shape = h("input", { id: `${id}-shape`, type: "text", value: first.shape, placeholder: "follows", spellcheck: "false", autocomplete: "off" });
+  const inText = (dims) => (dims.length ? dims.join(", ") : "()");
+  const first = preset ? inText(preset.shape) : "";
+  const shape = h("input", { id: `${id}-shape`, type: "text", value: first, placeholder: "follows", spellcheck: "false", autocomplete: "off" });
   const type = h("select", { id: `${id}-type` }, DATATYPES.map((name) => h("option", {}, name)));
   const values = h("textarea", { id: `${id}-values`, rows: "3", placeholder: "[[1, 2], [3, 4]]", spellcheck: "false" });
-  values.value = first.values;
+  if (preset) {
+    type.value = preset.datatype ?? "FP32";
+    values.value = preset.values ? laidOut(preset.values, preset.shape) : drawn(preset);
+  }
   const trouble = h("p", { class: "error", role: "alert" });
   const fill = (kind) => {
     write(trouble, "");
@@ -226,7 +233,7 @@ function input(slot, first) {
     shape: () => parseShape(shape.value) ?? (values.value.trim() ? tensor(slot.name, "", values.value, type.value).shape : null),
     empty: () => values.value.trim() === "",
     fill(dims) {
-      shape.value = dims.length ? dims.join(", ") : "()";
+      shape.value = inText(dims);
       values.value = generate("random", dims);
     },
     tensor: () => tensor(slot.name, shape.value, values.value, type.value),

@@ -90,6 +90,30 @@ export function generate(kind, shape) {
   if (size > MOST_MADE) throw new Error(`values: expected at most ${MOST_MADE} to be generated here, got ${size}: use the client`);
   const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
   const values = Array.from({ length: size }, (_, i) => (kind === "count" ? i : kind === "ones" ? 1 : Number(normal().toFixed(3))));
+  return laidOut(values, shape);
+}
+
+/** Values of a preset { shape, kind, low, high }: whole numbers ("int"), ones that all differ ("distinct"), or any between low and high. */
+export function drawn({ shape, datatype, kind, low, high }) {
+  if (low === undefined) return generate("random", shape);
+  const size = product(shape);
+  if (datatype === "BOOL") return laidOut(Array.from({ length: size }, () => Math.round(Math.random())), shape);
+  if (kind === "distinct") return laidOut(shuffled(Array.from({ length: size }, (_, i) => i + low)), shape);
+  const whole = kind === "int";
+  const between = () => (whole ? low + Math.floor(Math.random() * (Math.floor(high) - low + 1)) : Number((low + Math.random() * (high - low)).toFixed(3)));
+  return laidOut(Array.from({ length: size }, between), shape);
+}
+
+function shuffled(values) {
+  for (let i = values.length - 1; i > 0; i--) {
+    const j = Math.floor(Math.random() * (i + 1));
+    [values[i], values[j]] = [values[j], values[i]];
+  }
+  return values;
+}
+
+/** Flat values as a nested list. */
+export function laidOut(values, shape) {
   return nest(values, shape, (value) => value);
 }
 

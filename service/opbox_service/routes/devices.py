@@ -19,8 +19,8 @@ class DeviceState(BaseModel):
 
     device: str = Field(description="cpu, gpu:0, …")
     worker: int = Field(
-        description="The process's id: each has a part of the memory for its sessions. 0: all processes of sessions with "
-        "code together, which may take what the other sessions leave."
+        description="The process's id: each has a part of the memory for its sessions. 0: all processes of sessions "
+        "with code together, which may take what the other sessions leave."
     )
     used_bytes: int = Field(description="What arrays and executors of the worker's sessions take.")
     limit_bytes: int = Field(description="What they may take.")

@@ -26,6 +26,7 @@ TYPES = {
     "js": "text/javascript; charset=utf-8",
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
+    "json": "application/json",
     "txt": "text/plain; charset=utf-8",
 }
 POLICY = (
