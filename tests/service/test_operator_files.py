@@ -15,7 +15,7 @@ import pytest
 import opbox as mx
 from opbox_ops import registry
 from opbox_service.engine import load_plugin
-from tests.contract.live import Live
+from tests.contract.live import TOKENS, Live
 
 OPERATOR = """
 from opbox_ops import register
@@ -166,3 +166,44 @@ def test_what_fails_in_an_operator_is_told_with_its_line(name: str, rule: str, s
                 getattr(mx.sym, name)(mx.sym.Variable("x")).infer_shape(x=(2,))
     finally:
         registry.unregister(name)
+
+
+def opbox(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """The command `opbox` in a folder, with the engine in its process unless `env` names a server."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
+    command = [sys.executable, "-m", "opbox.cli", *words]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False, env={**inherited, **env}
+    )
+
+
+def test_the_command_runs_the_operators_of_a_file_of_a_package_and_of_a_server(tmp_path: Path) -> None:
+    (tmp_path / "op.py").write_text(OPERATOR.format(name="op_doubled"))
+    run = ("run", "op_doubled", "data=ones:2,3")
+    node = {"op": "op_doubled", "name": "twice", "inputs": [[0, 0, 0]]}
+    graph = {"nodes": [{"op": "null", "name": "data", "inputs": []}, node], "arg_nodes": [0], "heads": [[1, 0, 0]]}
+    (tmp_path / "net.json").write_text(json.dumps(graph))
+    shapes = ("infer-shape", "net.json", "data=2,3")
+
+    def check(*options: str, **env: str) -> None:
+        output, saved = opbox(tmp_path, *run, *options, **env), opbox(tmp_path, *shapes, *options, **env)
+        assert "op_doubled_output" in output.stdout, output.stderr
+        assert "twice_output" in saved.stdout, saved.stderr
+
+    check("--ops", "op.py")
+    refused = opbox(tmp_path, *run)
+    assert refused.returncode == 1
+    assert "run: expected a file or an operator, got 'op_doubled', which is neither" in refused.stderr
+    refused = opbox(tmp_path, *run, "--ops", "op.py", OPBOX_URL="http://127.0.0.1:1")
+    assert refused.returncode == 2
+    assert "--ops: expected the engine in this process, got the server at http://127.0.0.1:1" in refused.stderr
+    live = Live("none", tmp_path, OPBOX_OPS=json.dumps([str(tmp_path / "op.py")]))
+    try:
+        check(OPBOX_URL=live.url, OPBOX_TOKEN=TOKENS["ann"])
+    finally:
+        assert live.stop() == 0
+    metadata = tmp_path / "opbox_doubled-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: opbox-doubled\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[opbox.ops]\ndoubled = op\n")
+    check(PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))

@@ -23,6 +23,7 @@ from ..context import Context, current_context
 from ..drawing.drawing import FORMATS
 from ..drawing.labels import family
 from ..initializer import InitDesc, Xavier
+from .engine_operators import find_operator, load_symbol, ops_option
 from .output import bytes_text, json_option, print_json, write
 
 __all__ = ["bench", "infer_shape", "plot", "run", "summary"]
@@ -74,6 +75,7 @@ def _context(device: str | None) -> Context:
 @click.command("infer-shape")
 @FILE
 @SHAPES
+@ops_option
 @json_option
 def infer_shape(file: str, shapes: Sequence[str], as_json: bool) -> None:
     """The shapes inside a saved symbol: a -symbol.json FILE of opbox or MXNet.
@@ -81,7 +83,7 @@ def infer_shape(file: str, shapes: Sequence[str], as_json: bool) -> None:
     Shapes that are known are given as name=1,3,224,224, with 0 for sizes that are not. The status is 1 if some stay
     unknown.
     """
-    net = symbols.load(file)
+    net = load_symbol(file)
     known = _shapes(shapes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -115,10 +117,11 @@ def _dims_text(dims: Sequence[int]) -> str:
 @FILE
 @SHAPES
 @click.option("--line-length", type=click.IntRange(40, 500), default=120, show_default=True)
+@ops_option
 @json_option
 def summary(file: str, shapes: Sequence[str], line_length: int, as_json: bool) -> None:
     """The layers of a saved symbol, with the numbers of their parameters, from the shapes of its inputs."""
-    net = symbols.load(file)
+    net = load_symbol(file)
     known = _shapes(shapes) or None
     if not as_json:
         viz.print_summary(net, known, line_length)
@@ -137,6 +140,7 @@ def summary(file: str, shapes: Sequence[str], line_length: int, as_json: bool) -
 @click.option("--title", help="Of the drawing; the file's name by default.")
 @click.option("--weights", is_flag=True, help="Draw learnt variables too.")
 @click.option("--unfolded", is_flag=True, help="Draw blocks that repeat as often as they do.")
+@ops_option
 @json_option
 def plot(
     file: str,
@@ -151,7 +155,7 @@ def plot(
     suffix = Path(output or "").suffix[1:].lower()
     if suffix and suffix not in FORMATS:
         raise ValueError(f"plot: expected a .svg, .pdf, .png or .dot file, got {output!r}")
-    net = symbols.load(file)
+    net = load_symbol(file)
     name = Path(file).name.removesuffix(".json").removesuffix("-symbol")
     drawing = viz.plot_network(
         net, title or name, "svg", _shapes(shapes) or None, hide_weights=not weights, fold=not unfolded
@@ -236,11 +240,12 @@ def _loaded(file: str, words: Sequence[str]) -> tuple[Any, list[str]]:
         ValueError: there is no such file and no such operator.
     """
     if Path(file).exists():
-        return symbols.load(file), list(words)
-    op = _schema.find(file)
+        return load_symbol(file), list(words)
+    is_path = Path(file).suffix or Path(file).name != file
+    op = _schema.find(file) if is_path else find_operator(file)
     if op is None:
-        if Path(file).suffix or Path(file).name != file:
-            return symbols.load(file), list(words)
+        if is_path:
+            return load_symbol(file), list(words)
         near = near_names(file, [op.name for op in _schema.operators()])
         hint = f"did you mean {near[0]}?" if near else "`opbox ops` lists the operators"
         raise ValueError(f"run: expected a file or an operator, got {file!r}, which is neither: {hint}")
@@ -261,6 +266,7 @@ def _loaded(file: str, words: Sequence[str]) -> tuple[Any, list[str]]:
 @click.option("--draw-params", is_flag=True, help="Draw the parameters that no file has.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="A .npz file for the outputs.")
 @DEVICE
+@ops_option
 @json_option
 def run(
     file: str,
@@ -319,6 +325,7 @@ def _number(value: float | None) -> str:
     "--seconds", type=click.FloatRange(0.05, 600), default=3.0, show_default=True, help="How long to measure."
 )
 @DEVICE
+@ops_option
 @json_option
 def bench(
     file: str, shapes: Sequence[str], params: str | None, train: bool, seconds: float, device: str | None, as_json: bool
@@ -328,7 +335,7 @@ def bench(
     A step is a call and its answer: with a server, what a client waits for. The median is printed, with the times that
     a tenth of the steps stays under and over; samples are counted along the first axis of the first shape.
     """
-    net = symbols.load(file)
+    net = load_symbol(file)
     known = _shapes(shapes)
     if not known:
         raise click.UsageError("expected the shape of an input, as data=1,3,224,224, got none")
