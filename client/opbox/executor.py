@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opbox_protocol.commands import Forward
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import MXNetError, ValueShapeError
 
 from .context import Context
 from .html import shape_text, table
@@ -105,7 +105,7 @@ class Executor:
 
         Raises:
             TypeError: an argument that the symbol does not have.
-            ValueError: another shape than bound.
+            ValueShapeError: another shape than bound; it is a ValueError, too.
         """
         arguments = self.arg_dict if kwargs else {}
         for name, array in kwargs.items():
@@ -114,7 +114,7 @@ class Executor:
             if not hasattr(array, "shape"):
                 raise ValueError(f"argument {name!r}: expected an NDArray or a numpy array, got {type(array).__name__}")
             if arguments[name].shape != tuple(array.shape):
-                raise ValueError(
+                raise ValueShapeError(
                     f"argument {name!r}: expected shape {arguments[name].shape}, as bound, got {tuple(array.shape)}"
                 )
             arguments[name][:] = array
@@ -191,17 +191,18 @@ class Executor:
 
         Raises:
             ValueError: a name that the symbol does not have, unless `allow_extra_params`.
+            ValueShapeError: a value of another shape than bound.
         """
         for values, bound, kind in (
-            (arg_params, self.arg_dict, "arguments"),
-            (aux_params or {}, self.aux_dict, "auxiliary states"),
+            (arg_params, self.arg_dict, "argument"),
+            (aux_params or {}, self.aux_dict, "auxiliary state"),
         ):
             for name, value in values.items():
                 if name in bound:
-                    bound[name][:] = value
+                    bound[name]._fill(value, f"copy_params_from: {kind} {name!r}")
                 elif not allow_extra_params:
                     raise ValueError(
-                        f"copy_params_from: {name!r} is none of the {kind}: allow_extra_params=True leaves it out"
+                        f"copy_params_from: {name!r} is none of the {kind}s: allow_extra_params=True leaves it out"
                     )
 
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:

@@ -14,6 +14,7 @@
     ├── LimitError                413
     ├── ShapeError                422   shapes that contradict each other
     │   ├── DTypeError                  element types that do
+    │   ├── ValueShapeError             a value of another shape than what it is written to; a ValueError too
     │   └── UnderdeterminedError        shapes or types that nothing determines
     ├── UserCodeError             422   an exception in an operator that the user wrote
     ├── QuotaError                429
@@ -73,6 +74,7 @@ __all__ = [
     "UnknownOperatorError",
     "UnsupportedError",
     "UserCodeError",
+    "ValueShapeError",
     "WireError",
     "WorkerDiedError",
     "error_from_json",
@@ -225,6 +227,14 @@ class UnderdeterminedError(ShapeError):
 
 class DTypeError(ShapeError):
     """Element types that contradict each other, or that an operator does not take."""
+
+
+class ValueShapeError(ShapeError, ValueError):
+    """A value whose shape is not that of the array it is to be written to.
+
+    MXNet raises ValueError for a part of an array and for an executor's feeds, MXNetError for a batch and for
+    parameters; this is both.
+    """
 
 
 class UserCodeError(MXNetError):

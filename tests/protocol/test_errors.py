@@ -35,6 +35,7 @@ STATUSES = {
     "UnknownOperatorError": 400,
     "UnsupportedError": 501,
     "UserCodeError": 422,
+    "ValueShapeError": 422,
     "WorkerDiedError": 503,
 }
 KINDS = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}

@@ -239,8 +239,17 @@ class BucketingModule(BaseModule):
         self.params_initialized = True
 
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Copies of the parameters and auxiliary states, by name: the default bucket's, and what other buckets add."""
         self._check_ready()
-        return self._default.get_params()
+        arg_params, aux_params = self._default.get_params()
+        for module in self._buckets.values():
+            if (
+                not {*module._names.parameters} <= arg_params.keys()
+                or not {*module._names.auxiliary} <= aux_params.keys()
+            ):
+                own_args, own_aux = module.get_params()
+                arg_params, aux_params = own_args | arg_params, own_aux | aux_params
+        return arg_params, aux_params
 
     def init_optimizer(
         self,
@@ -277,7 +286,6 @@ class BucketingModule(BaseModule):
     def update(self) -> None:
         self._check_ready(optimizer=True)
         self._current.update()
-        self._default._parameters.changed = True  # the arrays are the default bucket's
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[NDArray]:
         self._check_ready()

@@ -21,7 +21,17 @@ from ..io import DataDesc
 from ..ndarray import NDArray
 from ..operator.sending import graph_for
 
-__all__ = ["Executors"]
+__all__ = ["Executors", "WriteCount"]
+
+
+class WriteCount:
+    """How often parameters have been written to; all modules that share the arrays share the count."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
 
 MAX_BOUND = 8
 """Executors kept for shapes seen before; the one used longest ago goes first."""
@@ -34,7 +44,12 @@ class Executors:
         symbol, context: what, and where.
         input_names: arguments that are fed, not learned.
         grad_req: "write", "add" or "null" for each argument.
-        shared: parameters, gradients and auxiliary states of another module by name, to use in place of new ones.
+        shared: the executors of another module, whose parameters, gradients and auxiliary states take the place of
+            new ones of the same name.
+
+    Attributes:
+        args, grads, aux: parameters, their gradients and auxiliary states by name.
+        writes: counts what writes to parameters and states.
     """
 
     def __init__(
@@ -51,9 +66,10 @@ class Executors:
         self._arguments = symbol.list_arguments()
         self._states = symbol.list_auxiliary_states()
         self._inputs = frozenset(input_names)
-        self.args: dict[str, NDArray] = dict(shared.args) if shared else {}
-        self.grads: dict[str, NDArray] = dict(shared.grads) if shared else {}
-        self.aux: dict[str, NDArray] = dict(shared.aux) if shared else {}
+        self.args: dict[str, NDArray] = _of_names(shared.args, self._arguments) if shared else {}
+        self.grads: dict[str, NDArray] = _of_names(shared.grads, self._arguments) if shared else {}
+        self.aux: dict[str, NDArray] = _of_names(shared.aux, self._states) if shared else {}
+        self.writes: WriteCount = shared.writes if shared else WriteCount()
         self._bound: LRUCache[Any, Any] = LRUCache(MAX_BOUND)
         self.current: Any = None
 
@@ -124,3 +140,8 @@ class Executors:
                 "input shapes; bind a module of its own for inputs that change the parameters' shapes"
             )
         return arrays[name]
+
+
+def _of_names(arrays: Mapping[str, NDArray], names: Sequence[str]) -> dict[str, NDArray]:
+    """The arrays of these names, in the order of `names`."""
+    return {name: arrays[name] for name in names if name in arrays}

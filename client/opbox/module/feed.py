@@ -20,6 +20,7 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
 
     Raises:
         ValueError: another number of arrays than bound.
+        ValueShapeError: an array of another shape than bound.
     """
     check_count(descs, arrays)
     for desc, array in zip(descs, arrays, strict=True):
@@ -30,7 +31,7 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
             # Nobody changes a batch's values, so they need no copy unless their type is another.
             target._write(array.host().astype(target.dtype, copy=False))
         else:
-            target[:] = array
+            target._fill(array, f"batch: {desc.name}")
 
 
 def check_count(descs: Sequence[DataDesc], arrays: Sequence[Any]) -> None:

@@ -195,8 +195,6 @@ class Module(BaseModule):
         self.binded = True
         if shared_module is not None:
             self.params_initialized = True
-            shared = shared_module._parameters
-            self._parameters.arguments, self._parameters.auxiliary = shared.arguments, shared.auxiliary
             if shared_module.optimizer_initialized:
                 self.borrow_optimizer(shared_module)
         elif self.params_initialized:
@@ -236,8 +234,8 @@ class Module(BaseModule):
         """Copies of the parameters and auxiliary states, by name; good until the next call."""
         if not self.params_initialized:
             self._check_ready()
-        if self._parameters.changed:
-            self._parameters.copy_from(self._bound.executors)
+        if self._binding is not None:
+            self._parameters.copy_from(self._binding.executors)
         return self._parameters.arguments, self._parameters.auxiliary
 
     # ---- the optimizer
@@ -251,8 +249,8 @@ class Module(BaseModule):
 
     def update(self) -> None:
         """Update all parameters that have gradients, by one command."""
-        self._trained.update(self._bound.executors)
-        self._parameters.changed = True
+        self._trained.update(self._bound.executors, self._names.parameters)
+        self._bound.executors.writes.value += 1
 
     # ---- running
 

@@ -112,6 +112,7 @@ def described(
     Raises:
         TypeError: no list of names with shapes.
         ValueError: data that the module does not know, or lacks.
+        AssertionError: arrays of different batch sizes.
     """
     data = _descriptions("data_shapes", data_shapes)
     _check_match(names.data, data, "data", True)
@@ -119,7 +120,25 @@ def described(
     labels = _descriptions("label_shapes", label_shapes) if label_shapes else None
     if labels is not None:
         _check_match(names.labels, labels, "label", False)
+    _check_batch_sizes([*data, *(labels or [])])
     return data, labels
+
+
+def _check_batch_sizes(descs: Sequence[DataDesc]) -> None:
+    """AssertionError unless all arrays whose layout has a batch axis have as many samples."""
+    first: tuple[str, int] | None = None
+    for desc in descs:
+        axis = DataDesc.get_batch_axis(desc.layout)
+        if axis < 0:
+            continue
+        size = desc.shape[axis] if axis < len(desc.shape) else None
+        if size is None or (first is not None and size != first[1]):
+            wanted = "an array" if first is None else f"the batch size of {first[0]}, {first[1]},"
+            raise AssertionError(
+                f"{desc.name}: expected {wanted} on axis {axis}, the N of its layout, got shape {tuple(desc.shape)}"
+            )
+        if first is None:
+            first = desc.name, size
 
 
 def _descriptions(argument: str, shapes: Any) -> list[DataDesc]:

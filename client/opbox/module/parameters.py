@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..initializer import InitDesc
-from ..ndarray import NDArray
-from .executors import Executors
+from .executors import Executors, WriteCount
 from .names import ArgumentNames
 
 __all__ = ["Parameters"]
@@ -23,14 +22,14 @@ class Parameters:
 
     Attributes:
         arguments, auxiliary: copies of the parameters and states, or what they are to be set to once bound.
-        changed: whether the bound arrays have changed since the copies were made.
     """
 
     def __init__(self, names: ArgumentNames) -> None:
         self._names = names
         self.arguments: dict[str, Any] = {}
         self.auxiliary: dict[str, Any] = {}
-        self.changed = False
+        self._copied_from: WriteCount | None = None
+        self._copied_at = -1
 
     def initialize(
         self,
@@ -45,7 +44,8 @@ class Parameters:
 
         Raises:
             RuntimeError: a given dict lacks a name, without `allow_missing`.
-            ValueError: a value of another shape, or a name that the initializer has no rule for.
+            ValueShapeError: a value of another shape.
+            ValueError: a name that the initializer has no rule for.
         """
         for arrays, names, values in (
             (bound.args, self._names.parameters, arg_params),
@@ -53,7 +53,7 @@ class Parameters:
         ):
             for name in sorted(names):
                 if values is not None and name in values:
-                    _assign(arrays[name], values[name], name)
+                    arrays[name]._fill(values[name], name)
                 elif values is not None and not allow_missing:
                     raise RuntimeError(self._not_presented(name))
                 elif initializer is not None:
@@ -61,7 +61,7 @@ class Parameters:
                         initializer(InitDesc(name, attrs.get(name)), arrays[name])
                     except ValueError as error:
                         raise self._names.label_error(name) or error from None
-        self.changed = True
+        bound.writes.value += 1
 
     def _not_presented(self, name: str) -> str:
         """MXNet's words for an argument or state that the values lack, and what to do."""
@@ -91,20 +91,17 @@ class Parameters:
         for arrays, values in ((bound.args, self.arguments), (bound.aux, self.auxiliary)):
             for name, array in arrays.items():
                 if name in values:
-                    _assign(array, values[name], name)
+                    array._fill(values[name], name)
+        bound.writes.value += 1
+        self._copied(bound)
 
     def copy_from(self, bound: Executors) -> None:
-        """Copy the bound arrays, unless the copies are current."""
-        if self.changed:
+        """Copy the bound arrays, unless nothing has written to them since they were copied."""
+        if self._copied_from is not bound.writes or self._copied_at != bound.writes.value:
             self.arguments = {name: bound.args[name].copy() for name in self._names.parameters}
             self.auxiliary = {name: bound.aux[name].copy() for name in self._names.auxiliary}
-            self.changed = False
+            self._copied(bound)
 
-
-def _assign(array: NDArray, value: Any, name: str) -> None:
-    """Write a parameter's given value, its shape checked first."""
-    if value is array:
-        return
-    if tuple(value.shape) != array.shape:
-        raise ValueError(f"{name}: expected a value of shape {array.shape}, got {tuple(value.shape)}")
-    array[:] = value
+    def _copied(self, bound: Executors) -> None:
+        """Note that the copies are those of the arrays as they are."""
+        self._copied_from, self._copied_at = bound.writes, bound.writes.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..foreign import is_array
 from ..ndarray import NDArray
 from .feed import label_value
 
@@ -31,12 +32,30 @@ def get_states(self: Any, merge_multi_context: bool = True) -> list[NDArray]:
 
 
 def set_states(self: Any, states: Any = None, value: Any = None) -> None:
-    """Set the arrays of `state_names`: each to one of `states`, or all to `value`."""
+    """Set the arrays of `state_names`.
+
+    Args:
+        states: an array for each, in their order, or MXNet's list for each of its arrays by device.
+        value: what all of them are filled with.
+
+    Raises:
+        ValueShapeError: a state of another shape than bound.
+        ValueError: another number of states.
+    """
     self._check_ready()
     if (states is None) == (value is None):
         raise AssertionError("set_states: expected either states or value")
-    for position, state in enumerate(self.get_states()):
-        state[:] = value if states is None else states[position]
+    bound = self.get_states()
+    if states is None:
+        for array in bound:
+            array[:] = value
+        return
+    if len(states) != len(bound):
+        names = ", ".join(self._names.states) or "none"
+        raise ValueError(f"set_states: expected {len(bound)} states ({names}), got {len(states)}")
+    for name, array, state in zip(self._names.states, bound, states, strict=True):
+        by_device = isinstance(state, list | tuple) and len(state) == 1 and is_array(state[0])
+        array._fill(state[0] if by_device else state, f"set_states: {name}")
 
 
 def update_metric(self: Any, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from .. import optimizer as opt
@@ -35,7 +36,7 @@ class Training:
     """
 
     def __init__(self, optimizer: Any, params: Any, symbol: Any, names: ArgumentNames, batch_size: int) -> None:
-        self._names = names
+        self._indices = {name: index for index, name in enumerate(names.parameters)}
         rescale_grad = 1.0 / batch_size
         by_index = dict(enumerate(names.parameters))
         if isinstance(optimizer, str):
@@ -57,14 +58,27 @@ class Training:
         self.optimizer: opt.Optimizer = optimizer
         self.updater: opt.Updater = opt.get_updater(optimizer)
 
-    def update(self, bound: Executors) -> None:
-        """Update all parameters that have gradients, by one command."""
-        trained = [(index, name) for index, name in enumerate(self._names.parameters) if name in bound.grads]
+    def update(self, bound: Executors, parameters: Sequence[str]) -> None:
+        """Update the parameters that have gradients, by one command.
+
+        Args:
+            bound: the arrays of a module that the optimizer works for.
+            parameters: that module's; those that the others lack get indices of their own.
+        """
+        trained = [name for name in parameters if name in bound.grads]
         self.updater(
-            [index for index, _ in trained],
-            [bound.grads[name] for _, name in trained],
-            [bound.args[name] for _, name in trained],
+            [self._index(name) for name in trained],
+            [bound.grads[name] for name in trained],
+            [bound.args[name] for name in trained],
         )
+
+    def _index(self, name: str) -> int:
+        """The optimizer's index of a parameter, given to it now if it has none."""
+        index = self._indices.get(name)
+        if index is None:
+            index = self._indices[name] = len(self._indices)
+            self.optimizer.idx2name.setdefault(index, name)
+        return index
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 import numpy as np
 
 from opbox_protocol.commands import ViewPart
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import MXNetError, ShapeError
 from opbox_protocol.mxnet import dtype_name
 
 from .. import _schema
@@ -79,7 +79,11 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
         return indexing.get(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write to a part, in place: a number, an array of either kind, or nested lists; broadcast as numpy does."""
+        """Write to a part, in place: a number, an array of either kind, or nested lists; broadcast as numpy does.
+
+        Raises:
+            ValueShapeError: a value that does not broadcast to the part; it is a ValueError, too.
+        """
         indexing.put(self, key, value)
 
     def _view(self, dims: tuple[int, ...], **part: Unpack[ViewPart]) -> NDArray:
@@ -179,6 +183,8 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
             raise TypeError(f"copyto: expected an NDArray or a Context, got {type(other).__name__}")
         if other is self:
             return other
+        if self._shape is not None and other._shape is not None and self._shape != other._shape:
+            raise ShapeError(f"copyto: expected a target of shape {self._shape}, got one of shape {other._shape}")
         if other._session is self._session:
             self._session.record({"do": "copy", "from": self._id, "to": other._id})
         else:
@@ -220,6 +226,10 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
     _imperative: ClassVar[Callable[..., Any]]
     _shortened: ClassVar[Callable[[_schema.Operator, Callable[..., Any]], Callable[..., Any]]]
     _apply: ClassVar[Callable[..., Any]]
+
+    def _fill(self, value: Any, subject: str) -> None:
+        """Write an array of the same shape, of any kind; `subject` is what this one is to the user, for the error."""
+        indexing.fill(self, value, subject)
 
     def _new(self, values: np.ndarray[Any, Any]) -> NDArray:
         """Return a new array on this array's device, of host values that must not be changed afterwards."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from opbox_protocol.errors import MXNetError, ShapeError
+from opbox_protocol.errors import ShapeError, ValueShapeError
 from opbox_protocol.reshape import reshape_target
 from opbox_protocol.shapes import known, size_of
 
@@ -22,7 +22,7 @@ from .handle import Handle
 if TYPE_CHECKING:
     from .array import NDArray
 
-__all__ = ["get", "put", "reshaped"]
+__all__ = ["fill", "get", "put", "reshaped"]
 
 Bounds = list[tuple[int, int]]
 
@@ -163,47 +163,63 @@ def put(x: NDArray, key: Any, value: Any) -> None:
     x._imperative("_slice_assign", [x, part], {"begin": begin, "end": end}, out=x)
 
 
-def _on_a_device(value: Any) -> TypeGuard[NDArray]:
-    return isinstance(value, Handle)
+def _is_on_session(value: Any, x: NDArray) -> TypeGuard[NDArray]:
+    return isinstance(value, Handle) and value._session is x._session
 
 
 def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
     """`value` as an array of `shape` on `x`'s device, in its type."""
-    if _on_a_device(value) and value._session is x._session:
-        array = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
-        if array.shape == shape:
-            return array
-        if array.size == math.prod(shape):
-            squeezed = tuple(d for d in array.shape if d != 1)
-            if squeezed == tuple(d for d in shape if d != 1):
-                return array._view(shape, shape=list(shape))
-        leading = (1,) * (len(shape) - array.ndim) + array.shape
-        _fits(leading, shape, array.shape)
-        return _formed(array, leading).broadcast_to(shape)
-    host = np.asarray(host_values(value))
-    return x._new(_broadcast(host, shape, x._numpy_dtype))
+    if not _is_on_session(value, x):
+        return x._new(_broadcast(np.asarray(host_values(value)), shape, x._numpy_dtype))
+    array = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
+    if array.shape == shape:
+        return array
+    aligned = _formed(array, _aligned(array.shape, shape))
+    return aligned if aligned.shape == shape else aligned.broadcast_to(shape)
 
 
-def _fits(leading: tuple[int, ...], shape: tuple[int, ...], got: tuple[int, ...]) -> None:
-    if len(leading) != len(shape) or any(a not in (1, b) for a, b in zip(leading, shape, strict=True)):
-        raise MXNetError(f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {got}")
+def _aligned(got: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a value with as many axes as `shape`, to which it broadcasts as numpy's assignment does.
+
+    Args:
+        got: the value's shape: of too many axes the first may be 1.
+        shape: what is assigned to.
+
+    Raises:
+        ValueShapeError: it does not broadcast.
+    """
+    aligned = got
+    while len(aligned) > len(shape) and aligned[0] == 1:
+        aligned = aligned[1:]
+    aligned = (1,) * (len(shape) - len(aligned)) + aligned
+    if len(aligned) != len(shape) or any(a not in (1, b) for a, b in zip(aligned, shape, strict=True)):
+        raise ValueShapeError(f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {got}")
+    return aligned
 
 
 def _broadcast(host: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """A copy of host values, in a shape and type."""
-    values = host
-    while values.ndim > len(shape) and values.shape[0] == 1:
-        values = values[0]
-    if values.ndim == len(shape):
-        _fits(values.shape, shape, host.shape)
+    values = host.reshape(_aligned(host.shape, shape))
     array = np.empty(shape, dtype)
-    try:
-        array[...] = values
-    except ValueError:
-        raise MXNetError(
-            f"assignment: expected a value of shape {shape} or one that broadcasts to it, got {host.shape}"
-        ) from None
+    array[...] = values
     return array
+
+
+def fill(x: NDArray, value: Any, subject: str) -> None:
+    """Write an array of the same shape to the whole of `x`: nothing is repeated.
+
+    Args:
+        x: what is written to.
+        value: an array of any kind, or nested lists.
+        subject: what `x` is to the user, for the error.
+
+    Raises:
+        ValueShapeError: another shape.
+    """
+    array = value if hasattr(value, "shape") else np.asarray(host_values(value))
+    if tuple(array.shape) != x.shape:
+        raise ValueShapeError(f"{subject}: expected a value of shape {x.shape}, got {tuple(array.shape)}")
+    _assign(x, array)
 
 
 def _assign(x: NDArray, value: Any) -> None:
@@ -212,7 +228,7 @@ def _assign(x: NDArray, value: Any) -> None:
         return
     if is_number(value):
         x._imperative("_full", [], {"shape": x.shape, "value": float(value), "dtype": x._numpy_dtype.name}, out=x)
-    elif _on_a_device(value) and value._session is x._session:
+    elif _is_on_session(value, x):
         if value.shape != x.shape:
             value = _valued(x, value, x.shape)
         x._session.record({"do": "copy", "from": value._id, "to": x._id})
