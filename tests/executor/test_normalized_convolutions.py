@@ -249,8 +249,8 @@ def test_numbers(monkeypatch, channels, fixed):
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
     numbers, gamma = results[0]
-    np.testing.assert_array_equal(gamma, 1 if fixed else arrays[0])
-    expected = [arrays[2], gamma / np.sqrt(arrays[3].astype(np.float64) + 0.01), arrays[1]]
+    np.testing.assert_array_equal(gamma, arrays[0])
+    expected = [arrays[2], (1 if fixed else gamma) / np.sqrt(arrays[3].astype(np.float64) + 0.01), arrays[1]]
     np.testing.assert_allclose(numbers[:, :channels], expected, rtol=1e-6)  # rounded four times
 
 

@@ -40,7 +40,8 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
     return KernelTemplate(
         name,
         "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, "
-        f"A *inverses, {more}int before, int channels, int after, A eps, int of_batch, int fix_gamma, int writes",
+        f"A *inverses, {more}int before, int channels, int after, A eps, int of_batch, int fix_gamma, "
+        "int writes_gamma, int writes",
         f"""  extern __shared__ A room[];
   const int c = blockIdx.x, count = before * after;
   A mean = moving_mean[c], variance = moving_var[c];
@@ -75,7 +76,7 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
   if (threadIdx.x == 0) {{
     means[c] = mean;
     inverses[c] = inverse;
-    if (fix_gamma) gamma[c] = 1;
+    if (writes_gamma) gamma[c] = 1;
   }}
   if (!writes) return;
   const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = beta[c];
@@ -182,28 +183,31 @@ def _forward(
 ) -> Callable[[], Any]:
     """Bind a forward kernel; `rest` is behind out in its parameters."""
     (data, gamma, *others), calls = contiguous(ctx, inputs)
-    after = copies_back(ctx, inputs[1:2], [gamma]) if p.fix_gamma else []
+    writes_gamma = p.fix_gamma and ctx.call.wants(1)
+    after = copies_back(ctx, inputs[1:2], [gamma]) if writes_gamma else []
     sizes = _sizes(p, data.shape)
     grid, block, room = _launch_sizes(sizes, data.dtype, 3)
 
-    def launch(of_batch: bool) -> Callable[[], Any]:
-        numbers = (*map(np.int32, sizes), scalar(p.eps, data.dtype), np.int32(of_batch), np.int32(p.fix_gamma))
+    def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
+        flags = map(np.int32, (of_batch, p.fix_gamma, writes_gamma and trains, out is not None))
         arrays = (data, gamma, *others, data if out is None else out, *rest)
-        arguments = (*arrays, *numbers, np.int32(out is not None))
+        arguments = (*arrays, *map(np.int32, sizes), scalar(p.eps, data.dtype), *flags)
         return as_one([*calls, kernel.call(ctx, data.dtype, grid, block, arguments, room), *after])
 
     return by_mode(p, ctx, launch)
 
 
-def by_mode(p: BatchNormParams, ctx: OpContext, launch: Callable[[bool], Callable[[], Any]]) -> Callable[[], Any]:
-    """A call that takes the batch's statistics in a run that trains, and the moving ones in others."""
-    moving = launch(False)
-    if p.use_global_stats:
-        return moving
-    batch, mode = launch(True), ctx.mode
+def by_mode(p: BatchNormParams, ctx: OpContext, launch: Callable[[bool, bool], Callable[[], Any]]) -> Callable[[], Any]:
+    """A call that takes the batch's statistics in a run that trains, and the moving ones in others.
+
+    Args:
+        p, ctx: the node's parameters and context.
+        launch: from whether the statistics are the batch's, and whether the run trains, to the call for that.
+    """
+    infer, train, mode = launch(False, False), launch(not p.use_global_stats, True), ctx.mode
 
     def run() -> None:
-        (batch if mode.is_train else moving)()
+        (train if mode.is_train else infer)()
 
     return run
 
@@ -223,7 +227,7 @@ def _backward(
     sizes = _sizes(p, gout.shape)
     grid, block, room = _launch_sizes(sizes, gout.dtype, 1)
 
-    def launch(of_batch: bool) -> Callable[[], Any]:
+    def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
         factors = (scalar(p.eps, gout.dtype), scalar(p.momentum, gout.dtype))
         flags = map(np.int32, (of_batch, p.fix_gamma, gdata is not None))
         arguments = (*arrays, gout if gdata is None else gdata, *rest, *map(np.int32, sizes), *factors, *flags)

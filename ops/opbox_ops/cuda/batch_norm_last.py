@@ -78,7 +78,7 @@ STATISTICS = KernelTemplate(
 FORWARD = KernelTemplate(
     "opbox_batch_norm_last",
     "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, A *inverses, "
-    f"const A *parts, {SIZES}, A eps, int of_batch, int fix_gamma, int writes",
+    f"const A *parts, {SIZES}, A eps, int of_batch, int fix_gamma, int writes_gamma, int writes",
     f"""{PLACE}  A own = 0, squares = 0, n = 0;
   if (of_batch && c < channels)
     for (int s = row; s < slices; s += rows_at_once) {{
@@ -96,7 +96,7 @@ FORWARD = KernelTemplate(
   if (slice == 0 && row == 0) {{
     means[c] = mean;
     inverses[c] = inverse;
-    if (fix_gamma) gamma[c] = 1;
+    if (writes_gamma) gamma[c] = 1;
   }}
   if (!writes) return;
   const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = beta[c];
@@ -202,13 +202,14 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     sizes, parts, statistics = _sizes(p, inputs[0].shape), ctx.temp[-1], targets(ctx, outputs, 1, 2)
     inputs, outputs = laid(ctx.call, inputs, outputs)
     (data, gamma, *others), calls = contiguous(ctx, inputs)
-    after = copies_back(ctx, inputs[1:2], [gamma]) if p.fix_gamma else []
+    writes_gamma = p.fix_gamma and ctx.call.wants(1)
+    after = copies_back(ctx, inputs[1:2], [gamma]) if writes_gamma else []
     out: Array | None = outputs[0]
     numbers = tuple(map(np.int32, sizes))
     of_slices = _launch(ctx, STATISTICS, data.dtype, sizes, (data, parts, *numbers))
 
-    def launch(of_batch: bool) -> Callable[[], Any]:
-        flags = map(np.int32, (of_batch, p.fix_gamma, out is not None))
+    def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
+        flags = map(np.int32, (of_batch, p.fix_gamma, writes_gamma and trains, out is not None))
         arrays = (data, gamma, *others, data if out is None else out, *statistics, parts)
         arguments = (*arrays, *numbers, scalar(p.eps, data.dtype), *flags)
         before = [of_slices] if of_batch else []
@@ -234,7 +235,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     numbers = tuple(map(np.int32, sizes))
     sums = _launch(ctx, SUMS, data.dtype, sizes, (gout, data, means, parts, *numbers))
 
-    def launch(of_batch: bool) -> Callable[[], Any]:
+    def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
         factors = (scalar(p.eps, data.dtype), scalar(p.momentum, data.dtype))
         flags = map(np.int32, (of_batch, p.fix_gamma, gdata is not None))
         results = (gout if gdata is None else gdata, *gradients, parts)

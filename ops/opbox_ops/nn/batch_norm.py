@@ -3,7 +3,8 @@
 data and out have one shape, gamma, beta, moving_mean and moving_var are (channel,), channel being data's dimension
 `axis`. In training mean and variance are those of the batch, otherwise, and with use_global_stats, the moving ones.
 The outputs mean and var, hidden unless output_mean_var, hold the mean and 1 / sqrt(variance + eps) that were used.
-With fix_gamma gamma is 1, is set to 1, and its gradient is 0. With n elements a channel, x = (data - mean) var:
+With fix_gamma gamma counts as 1, and its gradient is 0; it is set to 1 in training where the output mean is wanted, as
+it is by backward, and stays as it is elsewhere. With n elements a channel, x = (data - mean) var:
 
     gbeta = sum gout      ggamma = sum gout x      gdata = gamma var (gout - gbeta / n - x ggamma / n)
 
@@ -51,6 +52,7 @@ op = register(
     outputs=("output", Slot("mean", visible=_shown), Slot("var", visible=_shown, doc="1 / sqrt(variance + eps)")),
 ).inplace((0, 0))
 op.set_attr("FSetInputVarAttrOnCompose", STATE_INITIALIZERS)
+op.set_attr("TSkipsUnread", True)
 backward = register_backward("_backward_BatchNorm", BatchNormParams, outputs=("data", "gamma", "beta"))
 backward.inplace((0, 0))
 op.set_attr("FSpatialOperands", lambda p: ((0,), (0,)) if p.axis == 1 else None)
@@ -154,8 +156,7 @@ def forward(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
     """Write out, mean and var; with `relu`, out is max(0, out), and a fourth output is 1 where that is above 0."""
     xp = ctx.xp
     data, gamma, beta, moving_mean, moving_var = inputs
-    if p.fix_gamma and getattr(gamma.flags, "writeable", True):
-        gamma[...] = 1
+    settle_gamma(p, ctx, gamma, outputs)
     channels = _Channels(p, data.shape, ctx.backend.device_type)
     x = data.reshape(channels.shape)
     value = None if outputs[0] is None else outputs[0].reshape(channels.shape)
@@ -186,6 +187,12 @@ def forward(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
                 xp.greater(centred, 0, out=mask[:, block])
             if value is not None:
                 value[:, block] = xp.maximum(centred, 0, out=centred) if relu else centred
+
+
+def settle_gamma(p: BatchNormParams, ctx: OpContext, gamma: Array, outputs: Outputs) -> None:
+    """Set gamma to 1 in training, where it is fixed and the output mean is wanted, unless it is read-only."""
+    if p.fix_gamma and ctx.is_train and outputs[1] is not None and getattr(gamma.flags, "writeable", True):
+        gamma[...] = 1
 
 
 def invert(xp: Any, variance: Array, eps: float, out: Array) -> None:

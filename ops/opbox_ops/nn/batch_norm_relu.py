@@ -23,6 +23,7 @@ op = register(
     outputs=(*batch_norm.op.outputs, Slot("workspace", visible=False, doc="1 where output is above 0")),
 ).inplace((0, 0))
 op.set_attr("FSetInputVarAttrOnCompose", STATE_INITIALIZERS)
+op.set_attr("TSkipsUnread", True)
 backward = register_backward("_backward__contrib_BatchNormWithReLU", BatchNormParams, outputs=("data", "gamma", "beta"))
 # Backward writes the moving statistics: its last two inputs.
 backward.set_attr("FMutateInputs", lambda p: (6, 7))

@@ -20,15 +20,14 @@ from .batch_norm import BatchNormParams, invert
 __all__ = ["norm_numbers"]
 
 _TEXT = """
-void opbox_norm_numbers(float *restrict gamma, const float *restrict beta, const float *restrict mean,
+void opbox_norm_numbers(const float *restrict gamma, const float *restrict beta, const float *restrict mean,
                         const float *restrict variance, float *restrict numbers, long row, long channels, int fixes,
                         float eps)
 {
-    if (fixes) for (long j = 0; j < channels; j++) gamma[j] = 1;
     for (long j = 0; j < channels; j++) {
         numbers[j] = mean[j];
         const float inverse = 1 / __builtin_sqrtf(variance[j] + eps);
-        numbers[row + j] = inverse * gamma[j];
+        numbers[row + j] = fixes ? inverse : inverse * gamma[j];
         numbers[2 * row + j] = beta[j];
     }
 }
@@ -40,7 +39,7 @@ def norm_numbers(p: BatchNormParams, inputs: Arrays, numbers: Array) -> Callable
 
     Args:
         p: BatchNorm's parameters.
-        inputs: gamma, which is set to 1 where it is fixed, beta, moving mean and moving variance: (channels), float32.
+        inputs: gamma, which is not read where it is fixed, beta, moving mean and moving variance: (channels), float32.
         numbers: (3, channels or more); what is beyond the channels stays.
     """
     gamma, beta, mean, variance = inputs
@@ -53,11 +52,10 @@ def norm_numbers(p: BatchNormParams, inputs: Arrays, numbers: Array) -> Callable
     means, scale, shift = numbers[:, : len(gamma)]
 
     def call() -> None:
-        if p.fix_gamma:
-            gamma[...] = 1
         np.copyto(means, mean)
         invert(np, variance, p.eps, scale)
-        np.multiply(scale, gamma, out=scale)
+        if not p.fix_gamma:
+            np.multiply(scale, gamma, out=scale)
         np.copyto(shift, beta)
 
     return call

@@ -102,7 +102,7 @@ class NormSweeps:
         Args:
             norm: BatchNorm's parameters.
             x, y: the matrices.
-            inputs: gamma, which is written where it is fixed, beta, moving mean and moving variance.
+            inputs: gamma, which is not read where it is fixed, beta, moving mean and moving variance.
             results: mean, 1 / sqrt(variance + eps), and room for the variance and for the scale.
             temps: `forward_temps`.
         """
@@ -113,15 +113,13 @@ class NormSweeps:
         def call(of_batch: bool) -> None:
             if run(of_batch):
                 return
-            if norm.fix_gamma:
-                gamma[...] = 1
             if of_batch:
                 self.statistics(x, mean, variance, temps)
             else:
                 np.copyto(mean, moving_mean)
                 np.copyto(variance, moving_var)
             invert(np, variance, norm.eps, inverse)
-            np.multiply(inverse, gamma, out=scale)
+            np.multiply(inverse, 1 if norm.fix_gamma else gamma, out=scale)
             self.normalize(x, y, (mean, scale, beta), temps)
 
         return call

@@ -194,16 +194,15 @@ static void gradient(const float *x, const float *g, const float *addend, float 
 
 typedef struct { long positions, channels, rows; int fixes_gamma; float eps, momentum, rest; } Norm;
 
-void opbox_norm_forward(const float *x, float *y, float *gamma, const float *beta, const float *moving_mean,
+void opbox_norm_forward(const float *x, float *y, const float *gamma, const float *beta, const float *moving_mean,
                         const float *moving_var, float *mean, float *inverse, float *variance, float *scale,
                         float *partial, double *totals, const Norm *norm, int of_batch)
 {
     const long positions = norm->positions, channels = norm->channels, rows = norm->rows;
-    if (norm->fixes_gamma) EACH gamma[j] = 1;
     if (of_batch) statistics(x, partial, totals, mean, variance, positions, channels, rows);
     else EACH { mean[j] = moving_mean[j]; variance[j] = moving_var[j]; }
     EACH inverse[j] = 1 / __builtin_sqrtf(variance[j] + norm->eps);
-    EACH scale[j] = inverse[j] * gamma[j];
+    EACH scale[j] = norm->fixes_gamma ? inverse[j] : inverse[j] * gamma[j];
     normalize(x, y, mean, scale, beta, positions, channels, rows);
 }
 

@@ -17,7 +17,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..layout import CHANNELS_LAST, physical
 from ..operator import Op
 from ..params import Params
-from .batch_norm import BatchNormParams
+from .batch_norm import BatchNormParams, settle_gamma
 from .norm_sweeps import Norm, NormSweeps
 
 __all__ = [
@@ -90,7 +90,12 @@ def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
     x, y = _matrix(inputs[0], ctx.call.inputs[0]), _matrix(outputs[0], ctx.call.outputs[0])
     forward = sweeps.forward(norm_of(norm), x, y, inputs[1:], (mean, inverse, variance, scale), rooms)
-    return lambda: forward(ctx.is_train and not norm.use_global_stats)
+
+    def run() -> None:
+        settle_gamma(norm, ctx, inputs[1], outputs)
+        forward(ctx.is_train and not norm.use_global_stats)
+
+    return run
 
 
 def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:

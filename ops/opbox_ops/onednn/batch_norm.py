@@ -12,7 +12,7 @@ from typing import Any
 
 from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..layout import as_laid, laid, lie
-from ..nn.batch_norm import BatchNormParams, backward, invert, move, op
+from ..nn.batch_norm import BatchNormParams, backward, invert, move, op, settle_gamma
 from .cache import RECIPES
 from .library import ArgumentNumber, Flag, Propagation
 from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
@@ -124,8 +124,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> A
     by_moving, by_batch = _bind(_forward_pair(p, ctx.call), rooms, *arrays)
 
     def call() -> None:
-        if p.fix_gamma:
-            gamma[...] = 1
+        settle_gamma(p, ctx, gamma, outputs)
         if ctx.is_train and not p.use_global_stats:
             by_batch()
             invert(xp, variance, p.eps, inverse)
