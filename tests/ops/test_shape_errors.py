@@ -53,6 +53,10 @@ SHAPES: list[tuple[str, dict[str, Any], list[Any], str]] = [
         "begin, end: expected a range of an axis 4 long, got 1 to 9",
     ),
     ("slice_like", {}, [(2, 3), (4, 3)], "axis 0: expected at most 2, got 4"),
+    ("slice_like", {}, [(5, 2), (3,)], r"expected 2 dimensions, as data has, got (3,): name the axes"),
+    ("slice_like", {}, [(2, 3), (1, 2, 3)], r"expected 2 dimensions, as data has, got (1, 2, 3)"),
+    ("slice_like", {"axes": (-1,)}, [(1, 2, 3), (5, 2)], r"expected an axis 2, as axes=(-1,) names for data of shape"),
+    ("slice_like", {"axes": (0, 1)}, [(5, 2), (3,)], r"expected an axis 1, as axes=(0, 1) names for data of shape"),
     ("_slice_assign", {"begin": (0,), "end": (2,)}, [(4,), (3,)], "expected (2,), got (3,)"),
     ("tile", {"reps": (-1,)}, [(2,)], "reps: expected no negative number, got (-1,)"),
     (

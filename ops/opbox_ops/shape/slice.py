@@ -14,7 +14,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
-from ..infer import ShapeList, TypeList, canonical_axis
+from ..infer import ShapeList, TypeList, canonical_axis, show_shape
 from ..node import Entry, Node
 from ..params import Field, Int, OptInt, OptInts, Params
 from ..params import Shape as ShapeParam
@@ -38,7 +38,7 @@ class SliceAxisParams(Params):
 
 
 class SliceLikeParams(Params):
-    axes: ShapeParam = Field((), description="The axes to cut; all of shape_like's when it is empty.")
+    axes: ShapeParam = Field((), description="The axes to cut, counted in data; all, of equal ranks, when it is empty.")
 
 
 slice_op = register("slice", SliceParams, aliases=("crop",), doc="data[begin:end:step], axis by axis.")
@@ -109,11 +109,24 @@ def _(p: SliceAxisParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 def _like_axes(p: SliceLikeParams, data: tuple[int, ...], like: tuple[int, ...]) -> list[int]:
-    if p.axes:
-        return [canonical_axis(axis, min(len(data), len(like)), "axes") for axis in p.axes]
-    if len(like) > len(data):
-        raise ShapeError(f"shape_like: expected at most {len(data)} dimensions, got {len(like)}")
-    return list(range(len(like)))
+    """The axes to cut, counted from data's front."""
+    if not p.axes:
+        if len(like) != len(data):
+            raise ShapeError(
+                f"expected {len(data)} dimensions, as data has, got {show_shape(like)}: name the axes to cut in axes",
+                side="input",
+                index=1,
+            )
+        return list(range(len(data)))
+    axes = [canonical_axis(axis, len(data), "axes") for axis in p.axes]
+    if axes and max(axes) >= len(like):
+        raise ShapeError(
+            f"expected an axis {max(axes)}, as axes={p.axes} names for data of shape {show_shape(data)}, "
+            f"got {show_shape(like)}",
+            side="input",
+            index=1,
+        )
+    return axes
 
 
 @slice_like.infer_shape
