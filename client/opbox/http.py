@@ -21,10 +21,18 @@ import numpy as np
 
 from opbox_protocol import wire
 from opbox_protocol.batch_json import batch_json
-from opbox_protocol.errors import AuthenticationError, MXNetError, NotReadyError, TransportError, error_from_json
+from opbox_protocol.errors import (
+    AuthenticationError,
+    MXNetError,
+    NotReadyError,
+    TransportError,
+    WireError,
+    error_from_json,
+)
 from opbox_protocol.transport import Reply
 
 from . import address
+from .not_opbox import HttpAnswer, is_of_opbox, is_refusal_of_opbox, not_opbox_error
 from .proxies import proxy_for
 
 __all__ = ["HttpTransport"]
@@ -33,6 +41,8 @@ RESTART_S = 0.25
 """Between two tries to reach a server that has been there and is not."""
 LONGEST_PAUSE_S = 10.0
 """The longest time that a server's Retry-After is taken for."""
+SHOWN_BYTES = 4096
+"""Bytes of an answer that is not opbox's, which say what it is."""
 SMALL = 1 << 16
 """Frames up to this many bytes leave in one write."""
 
@@ -84,7 +94,7 @@ class HttpTransport:
             self._headers |= self._proxy.headers
         self._timeout = timeout if timeout is not None else float(os.environ.get("OPBOX_TIMEOUT", "600"))
         self._patience = patience if patience is not None else float(os.environ.get("OPBOX_PATIENCE", "30"))
-        self._reached = False
+        self._answered: float | None = None
         self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -105,10 +115,11 @@ class HttpTransport:
         While the server restarts it waits, and tries again: up to `patience` seconds, and not for a DELETE, as what
         that ends is gone with the server.
         """
-        token, renewed, until = self._token, False, time.monotonic() + self._patience
+        token, renewed, begun = self._token, False, time.monotonic()
+        until = begun + self._patience
         while True:
             try:
-                return self._call(method, path, header, tensors)
+                return self._call(method, path, header, tensors, begun)
             except AuthenticationError:
                 if renewed or not self._has_another_token(token):
                     raise
@@ -141,6 +152,7 @@ class HttpTransport:
         path: str,
         header: Mapping[str, Any] | None,
         tensors: Mapping[str, np.ndarray[Any, Any]] | None,
+        begun: float,
     ) -> Reply:
         headers = dict(self._headers)
         chunks: list[Any] = []
@@ -154,29 +166,39 @@ class HttpTransport:
             headers["Content-Length"] = "0"
         with self._lock:
             self.requests += 1
-        response, connection = self._exchange(method, self._prefix + path, headers, chunks)
+        response, connection = self._exchange(method, self._prefix + path, headers, chunks, begun)
         try:
             body = _read(response)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise TransportError(f"{self.address}: the server broke off its answer: {error!r}") from error
+            if isinstance(error, TimeoutError):
+                raise self._unreachable(error, begun) from error
+            raise TransportError(f"{self.address}: the server broke off its answer to {method} {path}") from error
         if response.will_close:
             connection.close()
         else:
             self._keep(connection)
         if self._tls is None and _asks_for_tls(response, body):
             raise TransportError(f"{self.address}: what listens there speaks TLS: its URL begins with https://")
-        self._reached = True
-        return _reply(response, body)
+        reply = _reply(response, body, method, path)
+        if reply is None:
+            sent = int(headers.get("Content-Length", "0"))
+            answer = _http_answer(response, body, self.address, method, path, sent)
+            foreign = not_opbox_error(answer)
+            raise _with_pause(foreign, response) if answer.status in (429, 503) else foreign
+        self._answered = time.monotonic()
+        if isinstance(reply, MXNetError):
+            raise reply
+        return reply
 
     def _exchange(
-        self, method: str, path: str, headers: Mapping[str, str], chunks: list[Any]
+        self, method: str, path: str, headers: Mapping[str, str], chunks: list[Any], begun: float
     ) -> tuple[http.client.HTTPResponse, socket.socket]:
         """Send a request and read the answer's head; once more when a kept connection proves closed."""
         lines = [f"{method} {path} HTTP/1.1", *(f"{key}: {value}" for key, value in headers.items()), "", ""]
         head = "\r\n".join(lines).encode("latin-1")
         while True:
-            connection, fresh = self._connection()
+            connection, fresh = self._connection(begun)
             response = http.client.HTTPResponse(connection, method=method)
             try:
                 _send(connection, [head, *chunks])
@@ -185,15 +207,17 @@ class HttpTransport:
                 response.close()
                 connection.close()
                 if fresh:
-                    raise self._unreachable(error) from error
+                    raise self._unreachable(error, begun) from error
             except (OSError, http.client.HTTPException) as error:
                 response.close()
                 connection.close()
-                raise self._unreachable(error) from error
+                raise self._unreachable(error, begun) from error
             else:
                 return response, connection
 
-    def _unreachable(self, error: Exception) -> TransportError:
+    def _unreachable(self, error: Exception, begun: float) -> TransportError:
+        """The error for a call, `begun` at that time, that no answer came to."""
+        now = time.monotonic()
         if isinstance(error, TimeoutError):
             return TransportError(
                 f"{self.address}: no answer within {self._timeout:g} s; OPBOX_TIMEOUT sets how long to wait"
@@ -202,8 +226,14 @@ class HttpTransport:
             way = f"not reached through the proxy {self._proxy}: {error!r}"
             return TransportError(f"{self.address}: {way}; NO_PROXY names hosts that need none")
         if isinstance(error, ConnectionRefusedError):
-            refused = TransportError(f"{self.address}: nothing listens there; start a server with `opbox serve`")
-            refused.retry_after = RESTART_S if self._reached else None
+            if self._answered is None:
+                return TransportError(f"{self.address}: nothing listens there; start a server with `opbox serve`")
+            refused = TransportError(
+                f"{self.address}: the server there, whose last answer came {now - self._answered:.0f} s ago, has ended "
+                f"or was killed: nothing has listened for {now - begun:.0f} s (OPBOX_PATIENCE sets how long to try); "
+                "start it again with `opbox serve`"
+            )
+            refused.retry_after = RESTART_S
             return refused
         if isinstance(error, ssl.SSLCertVerificationError):
             return TransportError(
@@ -216,7 +246,7 @@ class HttpTransport:
             )
         if (
             self._tls is None
-            and not self._reached
+            and self._answered is None
             and isinstance(error, ConnectionResetError | http.client.BadStatusLine)
         ):
             return TransportError(
@@ -225,9 +255,15 @@ class HttpTransport:
             )
         if isinstance(error, socket.gaierror):
             return TransportError(f"{self.address}: the host's name is not known here ({error.strerror})")
+        if self._answered is not None and isinstance(error, http.client.RemoteDisconnected | ConnectionError):
+            return TransportError(
+                f"{self.address}: the server there, whose last answer came {now - self._answered:.0f} s ago, closed "
+                f"the connection {now - begun:.1f} s into this call, without an answer: it has ended or was killed, "
+                "or a gateway in between gave up"
+            )
         return TransportError(f"{self.address}: the server could not be reached: {error!r}")
 
-    def _connection(self) -> tuple[socket.socket, bool]:
+    def _connection(self, begun: float) -> tuple[socket.socket, bool]:
         """A connection that is idle, or a fresh one; and whether it is fresh."""
         with self._lock:
             if self._closed:
@@ -237,7 +273,7 @@ class HttpTransport:
         try:
             return self._connect(), True
         except OSError as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error, begun) from error
 
     def _connect(self) -> socket.socket:
         proxy = self._proxy
@@ -304,27 +340,50 @@ def _asks_for_tls(response: http.client.HTTPResponse, body: Any) -> bool:
     return b"https" in words or b"ssl-enabled" in words
 
 
-def _reply(response: http.client.HTTPResponse, body: Any) -> Reply:
-    header_length = response.getheader(wire.HEADER_LENGTH)
-    unexplained = {"error": f"the server answered {response.status} {response.reason}"}
-    if header_length is None and not response.getheader("Content-Type", "").startswith("application/json"):
-        if response.status >= 400:
-            raise error_from_json(response.status, unexplained)
-        if not len(body):
-            return Reply({})
-        return Reply({"text": bytes(body).decode("utf-8", "replace")})
+def _reply(response: http.client.HTTPResponse, body: Any, method: str, path: str) -> Reply | MXNetError | None:
+    """What opbox has answered, with a reply or an error; None where somebody else has."""
+    length = response.getheader(wire.HEADER_LENGTH, "")
+    length = length if length.isdecimal() else ""
+    if not length and not response.getheader("Content-Type", "").startswith("application/json"):
+        return None
     if response.status >= 400:
         try:
-            error = json.loads(bytes(body[: int(header_length)]) if header_length else bytes(body))
+            error = json.loads(bytes(body[: int(length)]) if length else bytes(body))
         except ValueError:
-            error = unexplained
-        refusal = error_from_json(response.status, error if isinstance(error, dict) else {"error": str(error)})
-        pause = response.getheader("Retry-After", "")
-        if pause.isdecimal():
-            refusal.retry_after = min(float(pause), LONGEST_PAUSE_S)
-        raise refusal
-    if header_length is None:
+            return None
+        return _with_pause(error_from_json(response.status, error), response) if is_refusal_of_opbox(error) else None
+    if response.status >= 300:
+        return None
+    if length:
+        frame = wire.decode(body, int(length), key="outputs")
+        return Reply(frame.header, frame.tensors)
+    try:
         # Tensors are asked for as bytes, so there are none; an operator of the catalogue has other "outputs".
-        return Reply(wire.decode_header(body))
-    frame = wire.decode(body, int(header_length), key="outputs")
-    return Reply(frame.header, frame.tensors)
+        header = wire.decode_header(body)
+    except WireError:
+        return None
+    return Reply(header) if is_of_opbox(method, path, header) else None
+
+
+def _with_pause(refusal: MXNetError, response: http.client.HTTPResponse) -> MXNetError:
+    """The error, with the seconds after which a server, or a gateway, wants the call to be made again."""
+    pause = response.getheader("Retry-After", "")
+    if pause.isdecimal():
+        refusal.retry_after = min(float(pause), LONGEST_PAUSE_S)
+    return refusal
+
+
+def _http_answer(
+    response: http.client.HTTPResponse, body: Any, address: str, method: str, path: str, sent: int
+) -> HttpAnswer:
+    return HttpAnswer(
+        address,
+        method,
+        path,
+        sent,
+        response.status,
+        response.reason,
+        response.getheader("Content-Type", ""),
+        response.getheader("Location", ""),
+        bytes(body[:SHOWN_BYTES]),
+    )

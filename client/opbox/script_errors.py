@@ -70,6 +70,10 @@ def _short_text(error: BaseException, tb: TracebackType | None) -> str | None:
     """What to print in place of Python's report; None where that is to stay."""
     if os.environ.get("OPBOX_DEBUG"):
         return None
+    from opbox_protocol.errors import InternalError
+
     from .user_frames import without_our_frames
 
+    if isinstance(error, InternalError) and error.__cause__ is not None:
+        return None  # of the engine in this process, which has no log that would have the reason
     return without_our_frames(error, tb)

@@ -21,7 +21,7 @@ import numpy as np
 
 from opbox_protocol import routes
 from opbox_protocol.commands import Command
-from opbox_protocol.errors import MXNetError, TransportError, WireError
+from opbox_protocol.errors import InternalError, MXNetError, TransportError, WireError
 from opbox_protocol.transport import Reply, Transport
 
 from .base import CodePlace, line_of, source_place
@@ -42,6 +42,8 @@ PATIENCE = 60.0
 """Seconds to try again when the engine takes no more batches."""
 PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 """Between such tries: each pause is twice as long as the one before."""
+LOST = "all arrays and executors there are lost; fit(checkpoint_every=…) goes on from a checkpoint after a loss"
+"""What the end of a server means for a session."""
 KEPT_BATCHES = 256
 """Batches whose places in the user's code are remembered, for errors that are reported late."""
 
@@ -313,7 +315,9 @@ class Session:
                 self._unfilled.fill()
             self._failed(batch, self._with_line(error, batch), fatal=error.status in (401, 403, 404, 410, 503))
         except Exception as error:
-            self._failed(batch, TransportError(f"sending failed: {error!r}"), fatal=True)
+            fault = InternalError(f"internal error: {type(error).__name__}: {error}")
+            fault.__cause__ = error
+            self._failed(batch, fault, fatal=True)
 
     def _post(self, header: dict[str, Any], batch: CommandBatch) -> Reply:
         """Send a batch; again while the engine has too much waiting, since no batch after it could run without it.
@@ -343,6 +347,8 @@ class Session:
                 if fatal and not self._about_arrays(error):
                     self._loss = self._loss if self._broken is not None else str(error)
                     self._broken = error
+                    if isinstance(error, TransportError):
+                        error.reword(f"{error}; {LOST}")
                 self._error = error
         batch.fail(error)
 
