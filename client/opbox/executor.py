@@ -9,6 +9,7 @@ executor.grad_dict["fc1_weight"]
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from opbox_protocol.commands import Forward
 from opbox_protocol.errors import MXNetError, ValueShapeError
 
 from .context import Context
+from .freed import Freed
 from .html import shape_text, table
 from .known_graphs import Document
 from .monitoring import Callback, MonitorCallback
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Executor"]
 
 
-class Executor:
+class Executor(Freed):
     """Made by `Symbol.bind` and `Symbol.simple_bind`.
 
     Attributes:
@@ -61,6 +63,7 @@ class Executor:
         self.aux_arrays = list(aux)
         self._grad_req = dict(grad_req)
         self._id = self._session.new_id()
+        self.__del__ = partial(self._session.free, self._id)
         self.outputs = [NDArray(self._session, self._session.new_id()) for _ in self._names[2]]
         self._monitor: MonitorCallback | None = None
         arguments = self._names[0]
@@ -76,11 +79,6 @@ class Executor:
                 "outputs": [array._id for array in self.outputs],
             }
         )
-
-    def __del__(self) -> None:
-        session = getattr(self, "_session", None)
-        if session is not None and hasattr(self, "_id"):
-            session.free(self._id)
 
     def _repr_html_(self) -> str:
         """The arrays for a notebook, without their values."""

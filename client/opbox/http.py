@@ -130,6 +130,10 @@ class HttpTransport:
                     raise
                 time.sleep(pause)
 
+    def runs_at_once(self, path: str, seq: int) -> bool:
+        """False: the server runs it."""
+        return False
+
     def _use_token(self, token: str | None) -> None:
         if token is not None and not (token.isascii() and token.isprintable()):
             raise MXNetError("OPBOX_TOKEN: expected printable ASCII characters, got others")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,6 +11,7 @@ from opbox_protocol.errors import CancelledError, MXNetError
 from opbox_protocol.transport import Reply
 
 from .base import CodePlace
+from .gate import Gate
 from .known_graphs import GraphName, is_unknown
 
 if TYPE_CHECKING:
@@ -20,25 +19,30 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandBatch", "Pending"]
 
+_COMPUTES = frozenset(
+    ("put", "zeros", "view", "invoke", "fetch", "free", "describe", "describe_executor", "infer_shape", "infer_type")
+)
+"""Commands that change nothing that was there before."""
+
 
 class Pending:
-    """A value that is on its way: `result()` waits for it."""
+    """A value that is on its way: `result()` waits for it.
 
-    __slots__ = ("_arrives", "_batch", "_done", "_error", "_session", "_value")
+    Attributes:
+        batch: that its command leaves with; None while it is being recorded.
+    """
 
-    def __init__(self, session: Session, batch: CommandBatch) -> None:
+    __slots__ = ("_error", "_session", "_value", "batch")
+
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._batch = batch
-        self._done = False
-        # Locked until it has come: a lock takes a tenth of the time of an event.
-        self._arrives = threading.Lock()
-        self._arrives.acquire()
+        self.batch: CommandBatch | None = None
         self._value: Any = None
         self._error: Exception | None = None
 
     def done(self) -> bool:
         """Return whether it has come."""
-        return self._done
+        return self.batch is not None and self.batch.done.is_open
 
     def result(self) -> Any:
         """The value.
@@ -47,25 +51,16 @@ class Pending:
             MXNetError: the command, or one that it rests on, failed.
             TransportError: the server is gone.
         """
-        if not self._done:
-            self._session._send_if_open(self._batch)
-            try:
-                # A batch that fails a second time meanwhile has let the lock go already.
-                with contextlib.suppress(RuntimeError), self._arrives:
-                    pass
-            except KeyboardInterrupt:
-                self._session.cancel()
-                raise
+        if not self.done():
+            self._session._wait_for(self)
         if self._error is not None:
             self._session.delivered(self._error)
             raise self._error
         return self._value
 
-    def _settle(self, value: Any = None, error: Exception | None = None) -> None:
+    def settle(self, value: Any = None, error: Exception | None = None) -> None:
+        """Note what has come; the batch then lets those through who wait for it."""
         self._value, self._error = value, error
-        self._done = True
-        with contextlib.suppress(RuntimeError):  # it has been settled before: a batch may fail twice
-            self._arrives.release()
 
 
 class CommandBatch:
@@ -74,18 +69,21 @@ class CommandBatch:
     Attributes:
         waited_for: whether somebody waits for it, though it brings nothing.
         error: what it came to.
+        taken: opens when a thread begins to send it.
+        done: opens when it has been answered, or has failed.
     """
 
     __slots__ = (
         "about_graphs",
-        "bytes",
         "commands",
         "described",
+        "done",
         "error",
         "fetched",
         "path",
         "places",
         "seq",
+        "taken",
         "tensors",
         "waited_for",
     )
@@ -97,24 +95,36 @@ class CommandBatch:
         self.about_graphs: list[dict[str, Any]] = []
         self.places: list[CodePlace] = []
         self.tensors: dict[str, np.ndarray[Any, Any]] = {}
-        self.bytes = 0
         self.fetched: dict[str, Pending] = {}
         self.described: dict[int, Pending] = {}
         self.waited_for = False
         self.error: Exception | None = None
+        self.taken = Gate()
+        self.done = Gate()
 
-    def add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:
-        """Append a command with its tensor, if any, and return its place in the batch."""
+    def add(
+        self,
+        command: Command,
+        place: CodePlace,
+        tensor: np.ndarray[Any, Any] | None = None,
+        pending: Pending | None = None,
+    ) -> None:
+        """Append a command with its tensor, if any, and who waits for its result."""
         if tensor is not None:
             name = f"t{len(self.tensors)}"
             self.tensors[name] = tensor
-            self.bytes += tensor.nbytes
             cast("dict[str, Any]", command)["tensor"] = name
         if "graph" in command:
             self.about_graphs.append(cast("dict[str, Any]", command))
+        if pending is not None:
+            pending.batch = self
+            if command["do"] == "fetch":
+                name = command["as"] = f"o{len(self.fetched)}"
+                self.fetched[name] = pending
+            else:
+                self.described[len(self.commands)] = pending
         self.commands.append(command)
         self.places.append(place)
-        return len(self.commands) - 1
 
     def put_graph(self, error: MXNetError) -> bool:
         """Put the graph in the place of the name that the engine did not know; False when the error is another one."""
@@ -134,19 +144,28 @@ class CommandBatch:
         self.places[:] = [None] * len(remaining)
         self.fetched, self.described, self.waited_for = {}, {}, False
 
+    def only_computes(self) -> bool:
+        """Return whether its commands change nothing that was there before."""
+        return all(command["do"] in _COMPUTES and not command.get("into") for command in self.commands)
+
     @property
     def waits(self) -> bool:
+        """Whether somebody waits for it."""
         return self.waited_for or bool(self.fetched or self.described)
 
     def fail(self, error: Exception) -> None:
+        """Give everybody who waits this error."""
         self.error = error
         for pending in (*self.fetched.values(), *self.described.values()):
-            pending._settle(error=error)
+            pending.settle(error=error)
+        self.done.open()
 
     def settle(self, reply: Reply) -> None:
+        """Give everybody who waits what has come."""
         for name, pending in self.fetched.items():
-            pending._settle(reply.tensors[name])
+            pending.settle(reply.tensors[name])
         if self.described:
             results = {result["command"]: result for result in reply.header.get("results", ())}
             for command, pending in self.described.items():
-                pending._settle(results[command])
+                pending.settle(results[command])
+        self.done.open()

@@ -21,14 +21,17 @@ import re
 import sys
 import types
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opbox_protocol.commands import KernelArguments, KernelSource
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.signal_shield import whole
 
 from .base import is_number, value_text
+from .freed import Freed
 from .ndarray import NDArray
 
 if TYPE_CHECKING:
@@ -41,27 +44,32 @@ _TYPES = ("float", "double", "__half", "uint8_t", "int", "int32_t", "int8_t", "c
 _ARGUMENT = re.compile(r"\s*(?:const\s+)?(\w+)\s*(\*?)\s*(?:__restrict__\s+)?(\w*)\s*")
 
 
+class _Number(Freed):
+    """A kernel's number in a session, freed with it."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, session: Session) -> None:
+        self.id = session.new_id()
+        self.__del__ = partial(session.free, self.id)
+
+
 class _Compiled:
     """A kernel's numbers on the sessions that it has been compiled in; they are freed with it."""
 
     def __init__(self) -> None:
-        self._ids: dict[Session, int] = {}
-
-    def __del__(self) -> None:
-        for session, id in getattr(self, "_ids", {}).items():
-            session.free(id)
+        self._numbers: dict[Session, _Number] = {}
 
     def launch(self, session: Session, source: KernelSource, arguments: KernelArguments) -> None:
         """Record a launch, after the command that compiles the kernel where the session lacks it."""
-        id = self._ids.get(session)
-        if id is None:
-            id = self.compile(session, source)
-        session.record({"do": "launch", "kernel": id, **arguments})
+        number = self._numbers.get(session) or self.compile(session, source)
+        session.record({"do": "launch", "kernel": number.id, **arguments})
 
-    def compile(self, session: Session, source: KernelSource) -> int:
-        id = self._ids[session] = session.new_id()
-        session.record({"do": "compile", "id": id, **source})
-        return id
+    @whole
+    def compile(self, session: Session, source: KernelSource) -> _Number:
+        number = self._numbers[session] = _Number(session)
+        session.record({"do": "compile", "id": number.id, **source})
+        return number
 
 
 class Rtc:

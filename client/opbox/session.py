@@ -4,10 +4,15 @@ Commands are recorded and leave in batches: when a value is needed, when `flush`
 a batch is full. Threads of the session send the batches, so the program goes on while they travel and run; a bounded
 number is under way at a time. What fails is raised where the program next waits, with the user's line that recorded
 the command.
+
+An interrupt (Ctrl-C, or whatever a signal handler raises) may come between any two instructions of the program's main
+thread. So that thread changes the state of a batch in two ways only: a command is recorded by one append, which is made
+or not, and `_hand_over`, which ends a batch and gives it its number, is shielded from signals. Waiting changes nothing.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import itertools
 import queue
@@ -15,16 +20,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from opbox_protocol import routes
 from opbox_protocol.commands import Command
-from opbox_protocol.errors import InternalError, MXNetError, TransportError, WireError
+from opbox_protocol.errors import CancelledError, InternalError, MXNetError, TransportError, WireError
+from opbox_protocol.signal_shield import is_shielded, shielded
 from opbox_protocol.transport import Reply, Transport
 
 from .base import CodePlace, line_of, source_place
+from .gate import Gate
 from .known_graphs import known_graphs, needed_names
 from .pending import CommandBatch, Pending
 from .session_opening import open_session
@@ -46,6 +53,10 @@ LOST = "all arrays and executors there are lost; fit(checkpoint_every=…) goes 
 """What the end of a server means for a session."""
 KEPT_BATCHES = 256
 """Batches whose places in the user's code are remembered, for errors that are reported late."""
+PATIENCE_AFTER_INTERRUPT_S = 2.0
+"""Seconds that the engine has to end what an interrupted program no longer waits for."""
+
+_Recorded: TypeAlias = tuple[Command, CodePlace, np.ndarray[Any, Any] | None, Pending | None]
 
 
 class Session:
@@ -71,8 +82,9 @@ class Session:
         self._transport = transport
         self.new_id = itertools.count(1).__next__
         self._seq = itertools.count(1)
-        self._lock = threading.RLock()
-        self._batch = CommandBatch()
+        self._lock = threading.Lock()
+        self._recorded: deque[_Recorded] = deque()
+        self._recorded_bytes = 0
         self._freed: deque[int] = deque()
         self.free = self._freed.append
         self._places: dict[int, list[CodePlace]] = {}
@@ -83,9 +95,14 @@ class Session:
         self._closed = False
         self._sealed = 0
         self._cancelled = 0
+        self._cancelling = Gate()
+        self._cancelling.open()
+        self._here: CommandBatch | None = None
+        self._given_up: CommandBatch | None = None
         self._unfilled = UnfilledPlaces(transport)
-        self._open()
-        self._queue: queue.Queue[CommandBatch | None] = queue.Queue(maxsize=WINDOW)
+        self._enter(open_session(transport, device))
+        self._queue: queue.SimpleQueue[CommandBatch | None] = queue.SimpleQueue()
+        self._window: deque[CommandBatch] = deque(maxlen=WINDOW + 1)
         count = transport.connections
         self._senders = [
             threading.Thread(target=self._send_all, name=f"opbox-{device}-{i}", daemon=True) for i in range(count)
@@ -93,8 +110,8 @@ class Session:
         for thread in self._senders:
             thread.start()
 
-    def _open(self) -> None:
-        answer = open_session(self._transport, self.device)
+    def _enter(self, answer: dict[str, Any]) -> None:
+        """Use the session that the engine has opened."""
         self.id: str = answer["id"]
         self._ttl = float(answer.get("ttl_s", 600))
         self._path = routes.COMMANDS.format(id=self.id)
@@ -104,11 +121,13 @@ class Session:
 
         Ids go on, so that what is restored may have the ids that it had.
         """
-        self._open()
+        shielded(self._begin_anew, open_session(self._transport, self.device))
+
+    def _begin_anew(self, answer: dict[str, Any]) -> None:
         with self._lock, self._loss_lock:
+            self._enter(answer)
             lost = self._broken or TransportError("the session was begun anew")
-            batch, self._batch = self._batch, CommandBatch()
-            batch.fail(lost)
+            self._take_recorded().fail(lost)
             self._seq = itertools.count(1)
             self._sealed = self._cancelled = 0
             self._unfilled.clear()
@@ -141,14 +160,12 @@ class Session:
         Raises:
             TransportError: the session is closed, or its server is gone.
         """
-        place = source_place()
-        with self._lock:
-            if self._add(command, place, tensor) + 1 >= BATCH_COMMANDS or self._batch.bytes >= BATCH_BYTES:
-                self._close_batch()
-
-    def _add(self, command: Command, place: CodePlace, tensor: np.ndarray[Any, Any] | None = None) -> int:
         self._raise_if_ended()
-        return self._batch.add(command, place, tensor)
+        self._recorded.append((command, source_place(), tensor, None))
+        if tensor is not None:
+            self._recorded_bytes += tensor.nbytes
+        if len(self._recorded) >= BATCH_COMMANDS or self._recorded_bytes >= BATCH_BYTES:
+            self.flush()
 
     def _raise_if_ended(self) -> None:
         if self._closed or self._broken is not None:
@@ -156,11 +173,9 @@ class Session:
 
     def fetch(self, id: int) -> Pending:
         """The value that the array has at this point of the stream, when it has come."""
-        with self._lock:
-            pending = Pending(self, self._batch)
-            name = f"o{len(self._batch.fetched)}"
-            self._add({"do": "fetch", "id": id, "as": name}, source_place())
-            self._batch.fetched[name] = pending
+        self._raise_if_ended()
+        pending = Pending(self)
+        self._recorded.append(({"do": "fetch", "id": id, "as": ""}, source_place(), None, pending))
         return pending
 
     def describe(self, id: int, command: Literal["describe", "describe_executor"] = "describe") -> dict[str, Any]:
@@ -175,36 +190,18 @@ class Session:
 
     def ask_all(self, commands: Sequence[Command]) -> list[dict[str, Any]]:
         """Return the results of commands that travel together; waits for the answers."""
-        waiting, place = [], source_place()
-        with self._lock:
-            for command in commands:
-                pending = Pending(self, self._batch)
-                self._batch.described[self._add(command, place)] = pending
-                waiting.append(pending)
+        self._raise_if_ended()
+        place = source_place()
+        waiting = [Pending(self) for _ in commands]
+        self._recorded.extend([(c, place, None, pending) for c, pending in zip(commands, waiting, strict=True)])
         return [pending.result() for pending in waiting]
 
     def flush(self) -> None:
         """Send what is recorded, without waiting for it. With nothing recorded, nothing is sent."""
-        with self._lock:
-            if self._batch.commands:
-                self._close_batch()
-
-    def _send_if_open(self, batch: CommandBatch) -> None:
-        """Send the batch if it is still being recorded: by this thread, which is about to wait for it anyway."""
-        with self._lock:
-            if batch is not self._batch:
-                return
-            self._seal()
-        self._send_here(batch)
-
-    def _send_here(self, batch: CommandBatch) -> None:
-        try:
-            self._send(batch)
-        except KeyboardInterrupt:
-            # Later batches wait for this one's number: if it has not arrived, it still must.
-            self._queue.put(batch)
-            self.cancel()
-            raise
+        if self._recorded:
+            shielded(self._hand_over)
+            if len(self._window) > WINDOW and not is_shielded():
+                self._window[0].taken.wait()
 
     def wait(self) -> None:
         """Wait until everything recorded so far has run.
@@ -212,17 +209,26 @@ class Session:
         Raises:
             MXNetError: the first command that failed since the last wait.
         """
-        with self._lock:
-            if not self._batch.commands and not self.requests:
-                return
-            self._raise_if_ended()
-            batch = self._seal()
-            batch.waited_for = True
-        self._send_here(batch)
+        if not self._recorded and not self.requests:
+            return
+        self._raise_if_ended()
+        batch = self._wait_for(None)
         if batch.error is not None:
             self.delivered(batch.error)
             raise batch.error
         self.raise_pending()
+
+    def _wait_for(self, pending: Pending | None) -> CommandBatch:
+        """Send what is recorded, if the value's command is among it, and wait; for all of it without a value."""
+        batch = pending.batch if pending is not None else None
+        if batch is None:
+            batch = shielded(self._hand_over, pending, True, on_interrupt=self._note_interrupt)
+        try:
+            batch.done.wait()
+        except BaseException:
+            self._give_up(batch)
+            raise
+        return batch
 
     def raise_pending(self) -> None:
         """Raise, once, the error of a batch whose answer was not waited for."""
@@ -239,17 +245,52 @@ class Session:
         """Stop what the engine does for the session at its next step, and drop what has been recorded.
 
         Who waits for a value gets a CancelledError. The session goes on; its arrays are as the last whole step left
-        them. An interrupt (Ctrl-C) while a value is waited for does this too.
+        them.
+        """
+        shielded(self._begin_to_cancel)
+        self._cancelling.wait()
+
+    def _begin_to_cancel(self, last: CommandBatch | None = None) -> None:
+        """Have a thread cancel all batches; later ones are sent when that is done.
+
+        Args:
+            last: nothing happens when another batch has been handed over since.
         """
         with self._lock:
-            if self._closed or self._broken is not None:
+            if self._closed or self._broken is not None or (last is not None and last.seq != self._sealed):
                 return
-            batch = self._batch
-            if batch.commands:
-                self._close_batch()
+            if self._recorded and last is None:
+                self._enqueue(self._seal())
             self._cancelled = self._sealed
-        with contextlib.suppress(MXNetError):
-            self._transport.call("DELETE", self._path)
+            self._cancelling = Gate()
+            _thread.start_new_thread(self._cancel, (self._cancelling, self._path))
+
+    def _cancel(self, cancelling: Gate, path: str) -> None:
+        try:
+            with contextlib.suppress(MXNetError):
+                self._transport.call("DELETE", path)
+        finally:
+            cancelling.open()
+
+    def _note_interrupt(self) -> None:
+        """Called between any two instructions of `_hand_over` when Ctrl-C comes."""
+        if self._here is not None:
+            self._give_up(self._here)
+
+    def _give_up(self, batch: CommandBatch) -> None:
+        """Have the engine stop a batch that an interrupted program no longer waits for, unless it ends soon.
+
+        A batch that changes what was there before goes on to its end: half of a step would be lost otherwise.
+        """
+        if not batch.done.is_open and self._given_up is None and batch.only_computes():
+            self._given_up = batch
+            _thread.start_new_thread(self._stop_in_time, (batch,))
+
+    def _stop_in_time(self, batch: CommandBatch) -> None:
+        time.sleep(PATIENCE_AFTER_INTERRUPT_S)
+        self._given_up = None
+        if not batch.done.is_open and batch.path == self._path:
+            self._begin_to_cancel(batch)
 
     def _take_freed(self) -> list[int]:
         freed = []
@@ -257,21 +298,58 @@ class Session:
             freed.append(self._freed.popleft())
         return freed
 
-    def _close_batch(self) -> None:
-        """Hand what is recorded to the senders."""
-        self._queue.put(self._seal())
+    def _take_recorded(self) -> CommandBatch:
+        """What is recorded, as a batch; behind it what was freed before."""
+        freed = self._take_freed()
+        batch, recorded = CommandBatch(), self._recorded
+        for _ in range(len(recorded)):  # no fewer than were recorded when the arrays were freed
+            batch.add(*recorded.popleft())
+        if freed:
+            batch.commands.append({"do": "free", "ids": freed})
+            batch.places.append(None)
+        self._recorded_bytes = 0
+        return batch
 
     def _seal(self) -> CommandBatch:
-        """End the batch that is being recorded and begin another."""
-        if self._freed:
-            self._batch.commands.append({"do": "free", "ids": self._take_freed()})
-            self._batch.places.append(None)
-        batch, self._batch = self._batch, CommandBatch()
+        """End the batch that is being recorded; it has its place in the order from here on."""
+        batch = self._take_recorded()
         batch.seq = self._sealed = next(self._seq)
         batch.path = self._path
         self._places[batch.seq] = batch.places
         self._places.pop(batch.seq - KEPT_BATCHES, None)
         self.requests += 1
+        return batch
+
+    def _enqueue(self, batch: CommandBatch) -> None:
+        self._queue.put(batch)
+        self._window.append(batch)
+
+    def _hand_over(self, pending: Pending | None = None, waited_for: bool = False) -> CommandBatch:
+        """End the batch that is being recorded and hand it to the senders, or send it: its value is waited for, and
+        the engine runs it in this thread, at once. No interrupt lands here: call it by `shielded`.
+
+        Args:
+            pending: a value whose batch is waited for; nothing happens if another thread has ended it.
+            waited_for: whether the calling thread will wait for it.
+        """
+        with self._lock:
+            if pending is not None and pending.batch is not None:
+                return pending.batch
+            if self._closed or self._broken is not None:
+                batch = self._take_recorded()
+                batch.fail(self._broken or TransportError("the session is closed: its arrays are gone"))
+                return batch
+            here = waited_for and self._transport.runs_at_once(self._path, self._sealed + 1)
+            batch = self._seal()
+            batch.waited_for = waited_for and pending is None
+            if not here:
+                self._enqueue(batch)
+        if here:
+            self._here = batch
+            try:
+                self._send(batch)
+            finally:
+                self._here = None
         return batch
 
     # -- sending ----------------------------------------------------------------------------------------------
@@ -286,11 +364,12 @@ class Session:
                     self._unfilled.fill()
                     continue
                 with self._lock:
-                    if self._queue.empty() and not self._batch.commands and not self._closed and self._broken is None:
-                        self._close_batch()
+                    if self._queue.empty() and not self._recorded and not self._closed and self._broken is None:
+                        self._enqueue(self._seal())
 
     def _send_all(self) -> None:
         while (batch := self._next()) is not None:
+            batch.taken.open()
             self._send(batch)
 
     def _send(self, batch: CommandBatch) -> None:
@@ -300,6 +379,8 @@ class Session:
             return
         if batch.seq <= self._cancelled:
             batch.cut()
+        else:
+            self._cancelling.wait()
         if self._unfilled:
             self._unfilled.fill()
         header = {"seq": batch.seq, "commands": batch.commands, "wait": batch.waits or batch.seq % PACE == 0}
@@ -318,6 +399,9 @@ class Session:
             fault = InternalError(f"internal error: {type(error).__name__}: {error}")
             fault.__cause__ = error
             self._failed(batch, fault, fatal=True)
+        except BaseException:  # an interrupt of the user's own code, which runs in this thread
+            batch.fail(CancelledError(f"batch {batch.seq} was interrupted"))
+            raise
 
     def _post(self, header: dict[str, Any], batch: CommandBatch) -> Reply:
         """Send a batch; again while the engine has too much waiting, since no batch after it could run without it.
@@ -372,19 +456,22 @@ class Session:
 
     def close(self, timeout: float = 10.0) -> None:
         """Send what is recorded, end the session on the engine, and stop the threads."""
-        with self._lock:
-            if self._closed:
-                return
-            if self._broken is None and self._batch.commands:
-                self._close_batch()
-            self._closed = True
-        for _ in self._senders:
-            try:
-                self._queue.put(None, timeout=timeout)
-            except queue.Full:
-                break
+        if not shielded(self._end):
+            return
         for thread in self._senders:
             if thread is not threading.current_thread():
                 thread.join(timeout)
         with contextlib.suppress(MXNetError):  # it may have gone already, or its server
             self._transport.call("DELETE", routes.SESSION.format(id=self.id))
+
+    def _end(self) -> bool:
+        """Have the threads send what is recorded and end; False when they have been told before."""
+        with self._lock:
+            if self._closed:
+                return False
+            if self._broken is None and self._recorded:
+                self._enqueue(self._seal())
+            self._closed = True
+            for _ in self._senders:
+                self._queue.put(None)
+        return True

@@ -60,5 +60,13 @@ class Transport(Protocol):
             TransportError: the engine could not be reached.
         """
 
+    def runs_at_once(self, path: str, seq: int) -> bool:
+        """Return whether the calling thread would run a session's batch itself, and wait for none before it.
+
+        Args:
+            path: where the session's batches go.
+            seq: the batch's number.
+        """
+
     def close(self) -> None:
         """Let go of connections; the transport is not used again."""

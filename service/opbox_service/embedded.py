@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from opbox_protocol.errors import InternalError, error_from_json, error_to_json
+from opbox_protocol.signal_shield import shielded
 from opbox_protocol.transport import Reply
 
 from .allocator import tune_allocator
@@ -63,12 +64,16 @@ class EmbeddedTransport:
     ) -> Reply:
         """See opbox_protocol.transport.Transport.call."""
         try:
-            return Reply(*self._engine.call(method, path, header, tensors))
+            return Reply(*shielded(self._engine.call, method, path, header, tensors))
         except Exception as error:
             answer = error_from_json(*error_to_json(error))
             if isinstance(answer, InternalError):
                 raise  # there is no log to point to
             raise answer from (error if os.environ.get("OPBOX_DEBUG") else None)
+
+    def runs_at_once(self, path: str, seq: int) -> bool:
+        """See opbox_protocol.transport.Transport.runs_at_once."""
+        return self._engine.runs_at_once(path, seq)
 
     def close(self) -> None:
         """Nothing to let go of: the engine is this process's."""

@@ -137,6 +137,12 @@ class Engine:
             raise answer
         return answer
 
+    def runs_at_once(self, path: str, seq: int, owner: str = "local") -> bool:
+        """Return whether a batch that is sent there now is run by the calling thread, and waits for none before it."""
+        _, parameters = self._routes.match("POST", path)
+        session = None if self._closed else self.sessions.find(owner, parameters["id"])
+        return session is not None and session.is_next(seq)
+
     def read(
         self,
         method: str,

@@ -31,6 +31,9 @@ class Watched:
         self.forget = False
         self._transport = transport
 
+    def runs_at_once(self, path: str, seq: int) -> bool:
+        return self._transport.runs_at_once(path, seq)
+
     def call(
         self, method: str, path: str, header: Mapping[str, Any] | None = None, tensors: Mapping[str, Any] | None = None
     ) -> Reply:

@@ -5,44 +5,50 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from opbox.pending import Pending
+import pytest
+
+from opbox.gate import Gate
+from opbox.pending import CommandBatch, Pending
+from opbox_protocol.errors import CancelledError
+from opbox_protocol.transport import Reply
+
+SESSION: Any = object()
 
 
-class Session:
-    """A session whose batches are sent already."""
-
-    def _send_if_open(self, batch: Any) -> None:
-        """Nothing is left to send."""
-
-
-class SettledAgain:
-    """A lock that a second failure of the batch lets go while the waiting thread has it, which no test can time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._lock.release()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-
-def test_a_batch_that_is_settled_twice_disturbs_nobody_who_waits() -> None:
-    session: Any = Session()
-    pending = Pending(session, session)
-    pending._settle(1)
-    pending._done = False  # as it was when the other thread looked
-    lock: Any = SettledAgain()
-    pending._arrives = lock
-    assert pending.result() == 1
+def fetched() -> tuple[CommandBatch, Pending]:
+    batch, pending = CommandBatch(), Pending(SESSION)
+    batch.add({"do": "fetch", "id": 1, "as": ""}, None, None, pending)
+    return batch, pending
 
 
 def test_the_value_of_the_last_time_stays() -> None:
-    session: Any = Session()
-    pending = Pending(session, session)
-    pending._settle(1)
-    pending._settle(2)
-    assert pending.done()
-    assert pending.result() == 2
+    batch, pending = fetched()
+    assert not pending.done()
+    for value in (1, 2):
+        tensors: Any = {"o0": value}
+        batch.settle(Reply({}, tensors))
+        assert pending.done()
+        assert pending.result() == value
+
+
+def test_a_batch_may_fail_twice() -> None:
+    batch, pending = fetched()
+    batch.fail(CancelledError("first"))
+    batch.fail(CancelledError("second"))
+    session: Any = pending
+    session._session = type("Session", (), {"delivered": lambda self, error: None})()
+    with pytest.raises(CancelledError, match="second"):
+        pending.result()
+
+
+def test_a_gate_lets_everybody_through_and_stays_open() -> None:
+    gate, through = Gate(), []
+    threads = [threading.Thread(target=lambda: (gate.wait(), through.append(1))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    gate.open()
+    for thread in threads:
+        thread.join(10)
+    gate.open()
+    gate.wait()
+    assert len(through) == 5

@@ -33,9 +33,6 @@ class HostArray(NDArray):
         self._value = value if isinstance(value, np.ndarray) else np.asarray(value)
         self._array: NDArray | None = None
 
-    def __del__(self) -> None:
-        """Nothing: the device's array, if there is one, is freed by its own."""
-
     def _there(self) -> NDArray:
         if self._array is None:
             self._array = from_host(self._value, current_context().session)

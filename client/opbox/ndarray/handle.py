@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,13 @@ import numpy as np
 from opbox_protocol.datatypes import dtype_of
 
 from ..context import Context
+from ..freed import Freed
 from ..session import Pending, Session
 
 __all__ = ["Handle"]
 
 
-class Handle:
+class Handle(Freed):
     """An array on a device, by its number there.
 
     Args:
@@ -33,11 +35,7 @@ class Handle:
         self._id = id
         self._shape = shape
         self._dtype = dtype
-
-    def __del__(self) -> None:
-        session = getattr(self, "_session", None)
-        if session is not None:
-            session.free(self._id)
+        self.__del__ = partial(session.free, id)
 
     # -- what it is -------------------------------------------------------------------------------------------
 

@@ -195,6 +195,7 @@ class _Missing(NDArray):
 
     def __init__(self, session: Any, reason: str) -> None:
         super().__init__(session, 0)
+        del self.__del__  # there is nothing to free
         self._reason = reason
 
     def _describe(self) -> None:
@@ -210,9 +211,6 @@ class _Missing(NDArray):
     @_id.setter
     def _id(self, value: int) -> None:
         """There is no array to have a number."""
-
-    def __del__(self) -> None:
-        """There is nothing to free."""
 
     def __repr__(self) -> str:
         return f"<NDArray that is not there: {self._reason}>"

@@ -15,6 +15,7 @@ import opbox_protocol
 from opbox.base import cell_name
 from opbox.operator.bundle import shown_name
 from opbox_protocol.errors import MXNetError, UserCodeError
+from opbox_protocol.signal_shield import calls_user_code
 
 from ..commands.array_table import WRITES_TO_INPUT
 
@@ -28,6 +29,7 @@ MESSAGE = 10_000
 """Characters of an exception's own message that are kept."""
 
 
+@calls_user_code
 def call(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call user code.
 

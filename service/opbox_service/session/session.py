@@ -253,6 +253,10 @@ class ServerSession:
                 self._current = batch
             self._run_current(batch)
 
+    def is_next(self, seq: int) -> bool:
+        """Return whether a batch of this number would run now."""
+        return seq == self._next and not self._running and not self._waiting
+
     def run_at_once(self, seq: int, commands: Any, tensors: Tensors, done: Done) -> bool:
         """Run a batch by the caller's thread, if its turn has come and nothing is to be said of its commands.
 

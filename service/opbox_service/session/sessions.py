@@ -159,6 +159,11 @@ class Sessions:
             raise GoneError(ended[1])
         raise not_yours(id, to_end=to_end)
 
+    def find(self, owner: str, id: str) -> ServerSession | None:
+        """The owner's session; None when there is none."""
+        session = self._sessions.get(id)
+        return session if session is not None and session.owner == owner else None
+
     def of(self, owner: str) -> list[ServerSession]:
         """The owner's sessions, oldest first."""
         return [session for session in list(self._sessions.values()) if session.owner == owner]
