@@ -101,6 +101,19 @@ def test_a_batch_may_have_any_size(network: Any, tmp_path: Path) -> None:
     assert sizes == (0, *shape[1:])
 
 
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
+def test_recurrent_layers_begin_with_zeros_for_any_batch(mode: str, tmp_path: Path) -> None:
+    cell = mx.rnn.FusedRNNCell(4, num_layers=2, mode=mode, bidirectional=True, prefix="layer_")
+    net, _ = cell.unroll(3, mx.sym.Variable("data"), layout="TNC", merge_outputs=True)
+    params, path = drawn(net, data=(3, 2, 5)), tmp_path / "net.onnx"
+    mx.onnx.export_model(net, params, [(3, 2, 5)], onnx_file_path=path, dynamic=True)
+    ((_, sizes, _),) = mx.onnx.get_model_metadata(path)["input_tensor_data"]
+    assert sizes == (0, 0, 5)
+    feeds = {"data": np.random.RandomState(1).uniform(-1, 1, (4, 7, 5)).astype("float32")}
+    same(exported(path, feeds), forward(net, feeds, params))
+    same(imported(path, feeds), forward(net, feeds, params))
+
+
 def test_a_module_and_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data = mx.sym.BatchNorm(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8))

@@ -124,7 +124,9 @@ def _converted(network: ExportNetwork, verbose: bool) -> ModelProto:
     for node in network.nodes:
         if verbose and node.op is not None:
             logging.info("converting %s (%s)", node.name, node.op.name)
-        if node.op is not None:
+        if id(node) in network.zero_states:
+            values[id(node), 0] = ""
+        elif node.op is not None:
             _convert(network, graph, values, node)
         elif node.name in network.params:
             values[id(node), 0] = node.name

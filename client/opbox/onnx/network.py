@@ -37,6 +37,8 @@ class ExportNetwork:
         params: the parameters that it reads, by name.
         labels: the names of its labels.
         input_shapes: the shapes of its inputs; None where a dimension may vary.
+        zero_states: the nodes of zeros that only recurrent layers read, as the states that they begin with: ONNX's
+            layers begin so by themselves, whatever the batch.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class ExportNetwork:
         names = symbol.list_inputs()
         self.params = {name: params[name] for name in names if name in params}
         self.labels = labels_of(symbol, self.params)
+        self.zero_states = _zero_states(symbol)
         inputs = [name for name in names if name not in self.params and name not in self.labels]
         states = sorted(set(inputs) & set(symbol.list_auxiliary_states()))
         if states:
@@ -132,6 +135,19 @@ class ExportNetwork:
 
 def _all(names: Sequence[str]) -> str:
     return ", ".join(names)
+
+
+def _zero_states(symbol: Symbol) -> frozenset[int]:
+    """The ids of the nodes of zeros that are nothing but first states of recurrent layers."""
+    zeros, others = set[int](), {id(node) for node, _ in symbol._heads}
+    for node in symbol._nodes():
+        for i, (source, _) in enumerate(node.inputs):
+            is_state = node.op is not None and node.op.name == "RNN" and i in (2, 3)
+            if is_state and source.op is not None and source.op.name == "_zeros":
+                zeros.add(id(source))
+            else:
+                others.add(id(source))
+    return frozenset(zeros - others)
 
 
 def labels_of(symbol: Symbol, params: Mapping[str, Any]) -> frozenset[str]:

@@ -28,7 +28,8 @@ def _(call: ExportCall) -> list[str]:
         attrs["activations"] = ["Relu"] * ways
     data, lasts, cells = call.inputs[0], [], []
     for layer, arrays in enumerate(weights):
-        starts = [_part(call, value, layer * ways, ways) for value in call.inputs[2 : 4 if mode == "lstm" else 3]]
+        states = call.inputs[2 : 4 if mode == "lstm" else 3]
+        starts = [_part(call, value, layer * ways, ways) if value else "" for value in states]  # "" begins with zeros
         parts = [call.constant(array) for array in arrays]
         outputs = call.emit_all(OP_TYPES[mode], data, *parts, "", *starts, outputs=3 if mode == "lstm" else 2, **attrs)
         turned = call.emit("Transpose", outputs[0], perm=[0, 2, 1, 3])
