@@ -10,10 +10,14 @@ import numpy as np
 
 from opbox_protocol.errors import MXNetError
 
+from .. import _schema
 from .. import ndarray as nd
 from ..symbol import Group, Symbol, Variable
+from ..symbol.compose import create
 from . import importers
-from .importing import IMPORTERS, ImportCall, ImportGraph
+from .folding import CONSTANT, folded
+from .import_graph import ImportGraph
+from .importing import IMPORTERS, ImportCall, convert
 from .package import NEWEST, OLDEST, require
 
 if TYPE_CHECKING:
@@ -22,10 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["get_model_metadata", "import_model"]
 
 assert importers.__all__  # declares the converters
-CONSTANT = ("Constant", "ConstantOfShape", "Range")
-"""Operators that are worked out here, and have no converter."""
-FOLDED = 2**20
-"""Elements of the largest constant that is worked out here."""
 
 
 def import_model(model_file: str | Path) -> tuple[Symbol, dict[str, Any], dict[str, Any]]:
@@ -47,14 +47,24 @@ def import_model(model_file: str | Path) -> tuple[Symbol, dict[str, Any], dict[s
     graph = _graph(model)
     nodes = _in_order(model)
     for node in nodes:
-        if not _folded(graph, node):
-            _convert(graph, node)
+        if folded(graph, node):
+            continue
+        if node.op_type not in IMPORTERS:
+            raise MXNetError(
+                f"import_model: {node.name or node.output[0]} ({node.op_type}): expected constant inputs, "
+                "got computed ones"
+            )
+        call = ImportCall(node, graph)
+        graph.symbols.update({name: symbol for name, symbol in zip(node.output, convert(call), strict=False) if name})
     outputs = []
     for value in model.graph.output:
         if value.name not in graph.symbols:
             if value.name not in graph.constants:
                 raise MXNetError(f"import_model: output {value.name}: expected a node that makes it, got none")
-            graph.symbols[value.name] = graph.variable(value.name, np.atleast_1d(graph.constants[value.name]))
+            if graph.foreign_type(value.name) is not None:
+                foreign = graph.foreign_type(value.name)
+                raise MXNetError(f"import_model: output {value.name}: expected numbers that opbox has, got {foreign}")
+            graph.symbols[value.name] = graph.parameter(value.name)
         outputs.append(graph.symbols[value.name])
     symbol = outputs[0] if len(outputs) == 1 else Group(outputs)
     params = graph.params
@@ -128,12 +138,7 @@ def _in_order(model: ModelProto) -> list[NodeProto]:
     """
     missing: dict[str, list[str]] = {}
     for node in model.graph.node:
-        if node.domain not in ("", "ai.onnx") or node.op_type not in (
-            *IMPORTERS,
-            "Constant",
-            "ConstantOfShape",
-            "Range",
-        ):
+        if node.domain not in ("", "ai.onnx") or node.op_type not in (*IMPORTERS, *CONSTANT):
             missing.setdefault(node.op_type, []).append(node.name or node.output[0])
     if missing:
         listed = "; ".join(f"{op} ({', '.join(names)})" for op, names in sorted(missing.items()))
@@ -146,6 +151,9 @@ def _graph(model: ModelProto) -> ImportGraph:
     from onnx import numpy_helper, shape_inference
 
     graph = ImportGraph(_opset(model))
+    if model.graph.sparse_initializer:
+        names = ", ".join(sparse.values.name for sparse in model.graph.sparse_initializer)
+        raise MXNetError(f"import_model: {names}: expected dense initializers, got sparse ones")
     for tensor in model.graph.initializer:
         graph.constants[tensor.name] = np.asarray(numpy_helper.to_array(tensor))
     try:
@@ -154,53 +162,23 @@ def _graph(model: ModelProto) -> ImportGraph:
         inferred = model
     for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
         kind = value.type.tensor_type
+        if kind.elem_type or value.type.WhichOneof("value") not in (None, "tensor_type"):
+            graph.types[value.name] = kind.elem_type  # 0 for sequences and maps
         if kind.HasField("shape"):
             sizes = (int(dim.dim_value) if dim.HasField("dim_value") else None for dim in kind.shape.dim)
             graph.shapes[value.name] = tuple(sizes)
     for value in model.graph.input:
         if value.name not in graph.constants:
-            graph.symbols[value.name] = Variable(value.name)
+            graph.symbols[value.name] = _fed(graph, value.name)
     return graph
 
 
-def _folded(graph: ImportGraph, node: NodeProto) -> bool:
-    """Work out a node whose inputs are known; False when they are not, or the result is large."""
-    from onnx.reference import ReferenceEvaluator
-
-    names = [name for name in node.input if name]
-    if node.op_type == "Shape" and graph.knows_shape(names[0]) and None not in graph.shapes[names[0]]:
-        whole = np.array(graph.shapes[names[0]], np.int64)
-        bounds = {attr.name: attr.i for attr in node.attribute}
-        graph.constants[node.output[0]] = whole[bounds.get("start", 0) : bounds.get("end", len(whole))]
-        return True
-    if any(name not in graph.constants for name in names):
-        return False
-    if any(graph.constants[name].size > FOLDED for name in names) and node.op_type not in ("Cast", "Identity"):
-        return False
-    feeds = {name: graph.constants[name] for name in names}
-    results: Any = ReferenceEvaluator(node, opsets={"": graph.opset}).run(None, feeds)
-    for name, value in zip(node.output, results, strict=True):
-        graph.constants[name] = np.asarray(value)
-    return True
-
-
-def _convert(graph: ImportGraph, node: NodeProto) -> None:
-    from onnx import helper
-
-    attrs = {attr.name: helper.get_attribute_value(attr) for attr in node.attribute}
-    texts = {key: value.decode() if isinstance(value, bytes) else value for key, value in attrs.items()}
-    call = ImportCall(node, graph, texts)
-    if node.op_type not in IMPORTERS:
-        raise call.refuse("expected constant inputs, got computed ones")
-    result = IMPORTERS[node.op_type](call)
-    symbols: list[Symbol] = list(result)
-    for name, symbol in zip(node.output, symbols, strict=False):
-        if name:
-            graph.symbols[name] = symbol
-    lacking = [name for name in list(node.output)[len(symbols) :] if name]
-    if lacking:
-        used = ", ".join(lacking)
-        raise call.refuse(f"expected {len(symbols)} outputs in inference, got a model that names more: {used}")
+def _fed(graph: ImportGraph, name: str) -> Symbol:
+    """An input; truths become numbers, which logical operators take."""
+    fed = Variable(name)
+    if graph.dtype(name) != np.bool_:
+        return fed
+    return Symbol(create(_schema.get("Cast"), "cast", [fed], {}, {"dtype": "float32"}, f"{name}_truth"))
 
 
 def _arrays(values: dict[str, np.ndarray[Any, Any]], names: list[str]) -> dict[str, Any]:

@@ -16,24 +16,25 @@ ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], 
 
 @imports("LSTM", "GRU", "RNN")
 def _(call: ImportCall) -> Sequence[Symbol]:
-    kind, size = call.node.op_type, int(call.attr("hidden_size") or call.constant(2).shape[2])
-    ways = {"forward": 1, "bidirectional": 2}.get(call.attr("direction", "forward"), 0)
-    functions = [name.decode() if isinstance(name, bytes) else name for name in call.attr("activations", ())]
+    kind, size = call.op_type, int(call.constant(2).shape[2])
+    ways = {"forward": 1, "bidirectional": 2}.get(call.attr("direction"), 0)
+    functions = call.attr("activations", [])
     rectified = kind == "RNN" and functions == ["Relu"] * ways
-    if not ways or call.attr("layout", 0) or call.attr("clip") or call.attr("input_forget", 0):
-        raise call.refuse("expected direction forward or bidirectional, layout 0 and no clip, got others")
-    if functions and not rectified and functions != ACTIVATIONS[kind] * ways:
+    clipped = call.attr("clip") is not None
+    if not ways or call.attr("layout") or clipped or call.attr("input_forget") or call.attr("hidden_size") != size:
+        raise call.refuse("expected direction forward or bidirectional, layout 0, no clip, and R's size, got others")
+    if functions and not rectified and functions[: len(ACTIVATIONS[kind]) * ways] != ACTIVATIONS[kind] * ways:
         raise call.refuse(f"activations: expected {ACTIVATIONS[kind]} for each direction, got {functions}")
-    if kind == "GRU" and not call.attr("linear_before_reset", 0):
+    call.without_effect("activation_alpha", "activation_beta")  # of functions that have none
+    if kind == "GRU" and not call.attr("linear_before_reset"):
         raise call.refuse("linear_before_reset: expected 1, as MXNet's GRU multiplies, got 0")
     if call.has(4) or call.has(7):
         raise call.refuse("expected no lengths of sequences and no peepholes, got some")
     mode = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_relu" if rectified else "rnn_tanh"}[kind]
-    batch = call.shape(0)[1] or 0
+    batch = call.shape(0)[1] or 0  # 0 is the size that follows from the data
     parts = [call.symbol(0), call.parameter("parameters", _packed(call, kind, size, ways))]
-    for i in (5, 6) if kind == "LSTM" else (5,):
-        zeros = call.step("_zeros", shape=(ways, batch, size)) if not call.has(i) else None
-        parts.append(call.symbol(i) if zeros is None else zeros)
+    states = (5, 6) if kind == "LSTM" else (5,)
+    parts += [call.symbol(i) if call.has(i) else call.step("_zeros", shape=(ways, batch, size)) for i in states]
     outputs = list(
         call.make("RNN", *parts, state_size=size, num_layers=1, bidirectional=ways == 2, mode=mode, state_outputs=True)
     )

@@ -1,7 +1,8 @@
-"""Operators that move elements: shapes, slices, joins, indexing."""
+"""Operators that move elements: shapes, slices, joins."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,35 +11,40 @@ from ...symbol import Symbol
 from ..importing import ImportCall, imports
 
 FAR = 2**31 - 1
+NEAREST = (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil"))
+"""Resize's ways to find a neighbour that are the same for whole scales."""
 
 
 @imports("Concat")
 def _(call: ImportCall) -> Symbol:
-    return call.make("Concat", *(call.symbol(i) for i in range(call.count)), dim=call.attr("axis") % call.rank(0))
+    return call.make("Concat", *(call.symbol(i) for i in range(call.count)), dim=call.axis())
 
 
 @imports("Flatten")
 def _(call: ImportCall) -> Symbol:
-    axis = call.attr("axis", 1) % max(call.rank(0), 1)
+    rank, axis = call.rank(0), call.attr("axis")
+    if not -rank <= axis <= rank:
+        raise call.refuse(f"axis: expected {-rank} to {rank}, got {axis}")
+    axis = axis + rank if axis < 0 else axis
     if axis == 1:
         return call.make("Flatten", call.symbol(0))
-    head = [size for size in call.shape(0)[:axis] if size is not None]
-    if len(head) != axis:
-        raise call.refuse(f"axis: expected 1, or known sizes before it, got {axis} of {call.shape(0)}")
-    return call.make("Reshape", call.symbol(0), shape=(int(np.prod(head)), -1))
+    if axis == rank:
+        return call.make("Reshape", call.symbol(0), shape=(-1, 1))
+    head = call.known(call.shape(0)[:axis], "before the axis an input 0")
+    return call.make("Reshape", call.symbol(0), shape=(math.prod(head), -1))
 
 
 @imports("Reshape")
 def _(call: ImportCall) -> Symbol:
-    target = [int(size) for size in call.constant(1).reshape(-1)] if call.has(1) else list(call.attr("shape"))
-    if call.attr("allowzero", 0) and 0 in target:
+    target = tuple(call.ints(1, "shape") or ())
+    if call.attr("allowzero") and 0 in target:
         raise call.refuse("allowzero: expected sizes above 0, got 0")
-    return call.make("Reshape", call.symbol(0), shape=tuple(target) or (1,))
+    return call.make("Reshape", call.symbol(0), shape=target or (1,))
 
 
 @imports("Transpose")
 def _(call: ImportCall) -> Symbol:
-    return call.make("transpose", call.symbol(0), axes=tuple(call.attr("perm", ())))
+    return call.make("transpose", call.symbol(0), axes=tuple(call.attr("perm", [])))
 
 
 @imports("Squeeze")
@@ -77,11 +83,23 @@ def _(call: ImportCall) -> Symbol:
 
 @imports("Split")
 def _(call: ImportCall) -> Sequence[Symbol]:
-    axis, count = call.attr("axis", 0) % call.rank(0), len(call.node.output)
+    axis, count = call.axis(), len(call.outputs)
     sizes = call.ints(1, "split")
-    if sizes is None or len(set(sizes)) == 1:
-        if count == 1:
-            return [call.make("_copy", call.symbol(0))]
+    if call.attr("num_outputs", count) != count:
+        raise call.refuse(f"num_outputs: expected {count}, the number of outputs, got {call.attr('num_outputs')}")
+    if sizes is None:
+        size = call.shape(0)[axis]
+        if size is None and call.attr("num_outputs") and count > 1:
+            raise call.refuse(
+                f"num_outputs: expected an axis of known size, got {call.shape(0)}, whose parts may differ"
+            )
+        part = -(-(size or count) // count)
+        sizes = [part] * (count - 1) + [(size or count) - part * (count - 1)]
+    if count == 1:
+        return [call.make("_copy", call.symbol(0))]
+    if min(sizes) < 0:
+        raise call.refuse(f"split: expected {count} parts of the axis, got {sizes}")
+    if len(set(sizes)) == 1:
         return list(call.make("SliceChannel", call.symbol(0), num_outputs=count, axis=axis))
     indices = [0, *np.cumsum(sizes)[:-1].tolist()]
     return list(call.make("_split_v2", call.symbol(0), indices=tuple(indices), axis=axis))
@@ -94,23 +112,17 @@ def _(call: ImportCall) -> Symbol:
 
 @imports("Expand")
 def _(call: ImportCall) -> Symbol:
+    """A size of 1 in the target leaves the data's, as 0 does for MXNet."""
     target = [int(size) for size in call.constant(1)]
-    sizes = call.shape(0)
-    data = call.symbol(0)
-    if len(target) > len(sizes) and sizes:
-        known = [-1 if size is None else size for size in sizes]
-        data = call.step("Reshape", data, shape=(*[1] * (len(target) - len(sizes)), *known))
-    wide = (*[1] * (len(target) - len(sizes)), *sizes)
-    target = [1] * (len(wide) - len(target)) + target
-    axes = [axis for axis, (size, wanted) in enumerate(zip(wide, target, strict=True)) if size == 1 and wanted > 1]
-    if not axes:
-        return call.make("_copy", data)
-    return call.make("broadcast_axis", data, axis=tuple(axes), size=tuple(target[axis] for axis in axes))
+    rank = max(len(target), call.rank(0), 1)
+    data = call.widened(0, rank)
+    sizes = [0 if size == 1 else size for size in (*[1] * (rank - len(target)), *target)]
+    return call.make("broadcast_to", data, shape=tuple(sizes)) if any(sizes) else call.make("_copy", data)
 
 
 @imports("Pad")
 def _(call: ImportCall) -> Symbol:
-    pads, mode = call.ints(1, "pads") or [], call.attr("mode", "constant")
+    pads, mode = call.ints(1, "pads") or [], call.attr("mode")
     if call.has(3):
         raise call.refuse("axes: expected none, got some")
     if mode not in ("constant", "edge", "reflect"):
@@ -125,78 +137,40 @@ def _(call: ImportCall) -> Symbol:
 def _(call: ImportCall) -> Symbol:
     if call.attr("mode", "DCR") != "DCR":
         raise call.refuse(f"mode: expected DCR, got {call.attr('mode')}")
-    op = "depth_to_space" if call.node.op_type == "DepthToSpace" else "space_to_depth"
+    op = "depth_to_space" if call.op_type == "DepthToSpace" else "space_to_depth"
     return call.make(op, call.symbol(0), block_size=call.attr("blocksize"))
 
 
 @imports("Resize", "Upsample")
 def _(call: ImportCall) -> Symbol:
-    place = 2 if call.node.op_type == "Resize" and call.graph.opset >= 11 else 1
-    scales = call.constant(place).reshape(-1).tolist() if call.has(place) else call.attr("scales") or []
+    """Nearest neighbours by a whole scale: the nearest to a pixel's middle are those below its corner."""
+    new = call.op_type == "Resize" and call.graph.opset >= 11
+    place = 2 if new else 1
+    scales = call.constant(place).reshape(-1).tolist() if call.has(place) else call.attr("scales", [])
     same = len(scales) == 4 and scales[:2] == [1, 1] and scales[2] == scales[3] and float(scales[2]).is_integer()
-    floor = call.attr("nearest_mode", "round_prefer_floor") == "floor" or place == 1
-    asymmetric = call.attr("coordinate_transformation_mode", "half_pixel") == "asymmetric" or place == 1
-    if call.attr("mode", "nearest") != "nearest" or not (same and floor and asymmetric):
+    nearest = ("asymmetric", "floor")
+    if new:
+        call.without_effect("extrapolation_value", "exclude_outside", "cubic_coeff_a", inputs=[1])
+        nearest = (call.attr("coordinate_transformation_mode"), call.attr("nearest_mode"))
+    mode = call.attr("mode")
+    if mode != "nearest" or not same or nearest not in NEAREST:
         raise call.refuse(
-            "expected mode nearest (floor, asymmetric) and one whole scale of height and width, got "
-            f"{call.attr('mode', 'nearest')} and {scales}"
+            "expected mode nearest (asymmetric with floor, or half_pixel with round_prefer_floor) and one whole scale "
+            f"of height and width, got {mode} ({' with '.join(nearest)}) and {scales or 'no scales'}"
         )
     return call.make("UpSampling", call.symbol(0), scale=int(scales[2]), sample_type="nearest", num_args=1)
 
 
-@imports("Gather")
-def _(call: ImportCall) -> Symbol:
-    axis = call.attr("axis", 0)
-    if call.is_constant(1):
-        index = call.constant(1)
-        if index.ndim == 0:
-            first = int(index)
-            one = call.step(
-                "slice_axis", call.symbol(0), axis=axis, begin=first, end=None if first == -1 else first + 1
-            )
-            return call.make("squeeze", one, axis=axis)
-        size = call.shape(0)[axis]
-        if (index < 0).any() and size is None:
-            raise call.refuse("expected indices from 0 on, got negative ones on an axis of unknown size")
-        index = np.where(index < 0, index + (size or 0), index)
-        # Parameters are float32 in MXNet's files; integers up to 2**24 are exact there.
-        place = call.graph.variable(call.node.input[1], index.astype(np.float32))
-    else:
-        place = call.symbol(1)
-    return call.make("take", call.symbol(0), place, axis=axis, mode="clip")
-
-
-@imports("GatherElements")
-def _(call: ImportCall) -> Symbol:
-    axis = call.attr("axis", 0) % call.rank(0)
-    if call.shape(1)[axis] != 1:
-        raise call.refuse(f"expected one index along axis {axis}, got {call.shape(1)}")
-    place = call.step("squeeze", call.symbol(1), axis=axis)
-    return call.make("pick", call.symbol(0), place, axis=axis, keepdims=True)
-
-
-@imports("GatherND")
-def _(call: ImportCall) -> Symbol:
-    rank = call.rank(1)
-    index = call.step("transpose", call.symbol(1), axes=(rank - 1, *range(rank - 1)))
-    return call.make("gather_nd", call.symbol(0), index)
-
-
-@imports("OneHot")
-def _(call: ImportCall) -> Symbol:
-    off, on = call.constant(2).tolist()
-    if call.attr("axis", -1) not in (-1, call.rank(0)):
-        raise call.refuse(f"axis: expected -1, got {call.attr('axis')}")
-    dtype = call.constant(2).dtype.name
-    depth = int(call.scalar(1))
-    return call.make("one_hot", call.symbol(0), depth=depth, on_value=on, off_value=off, dtype=dtype)
-
-
 @imports("Shape")
 def _(call: ImportCall) -> Symbol:
-    if "start" in call.attrs or "end" in call.attrs:
-        raise call.refuse("expected the whole shape, got a part by start or end")
-    return call.make("shape_array", call.symbol(0))
+    begin, end = call.attr("start", 0), call.attr("end")
+    if begin == 0 and end is None:
+        return call.make("shape_array", call.symbol(0))
+    part = range(call.rank(0))[begin:end]
+    if not part:
+        raise call.refuse(f"expected a part of the shape with sizes, got start {begin} and end {end}")
+    whole = call.step("shape_array", call.symbol(0))
+    return call.make("slice_axis", whole, axis=0, begin=part.start, end=part.stop)
 
 
 @imports("Size")
