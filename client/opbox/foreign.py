@@ -62,17 +62,20 @@ def host_numbers(value: Any, subject: str, dtype: Any = None) -> np.ndarray[Any,
     Raises:
         TypeError: something else, such as text, lists of unequal lengths, or numbers beyond the type.
     """
-    values = host_values(value)
+    try:
+        values = host_values(value)
+    except TypeError as error:
+        raise TypeError(f"{subject}: {error}") from None
     try:
         numbers = np.asarray(values) if dtype is None else np.array(values, dtype=dtype, order="C", copy=True)
-        if dtype is None and numbers.dtype.kind == "O":  # with None, or integers beyond 64 bits
+        if dtype is None and numbers.dtype.kind in "OUS":  # None among them, integers beyond 64 bits, numbers as text
             numbers = numbers.astype(np.float64)
     except OverflowError:
         bounds = f" that {np.dtype(dtype)} can hold" if dtype is not None else " that float64 can hold"
         raise TypeError(f"{subject}: expected numbers{bounds}, got {excerpt(values)}") from None
     except (TypeError, ValueError):
         numbers = None
-    if numbers is None or (dtype is None and numbers.dtype.kind in "cUSMm"):
+    if numbers is None or (dtype is None and numbers.dtype.kind in "cMm"):
         raise TypeError(
             f"{subject}: expected a number, lists of numbers of equal lengths, or an array, got {excerpt(values)}"
         )

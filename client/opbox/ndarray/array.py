@@ -16,7 +16,7 @@ import numpy as np
 
 from opbox_protocol.commands import ViewPart
 from opbox_protocol.errors import MXNetError, ShapeError
-from opbox_protocol.mxnet import dtype_name
+from opbox_protocol.mxnet import dtype_name, numpy_dtype
 
 from .. import _schema
 from ..base import value_text
@@ -275,7 +275,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         return moved.copy() if moved is source_array else moved
     if hasattr(source_array, "asnumpy") and dtype is None:
         dtype = getattr(source_array, "dtype", None)
-    values = host_numbers(source_array, "array", np.dtype(np.float32 if dtype is None else dtype))
+    wanted = numpy_dtype("float32" if dtype is None else dtype_name(dtype))
+    values = host_numbers(source_array, "array", wanted)
     return from_host(values, ctx.session)
 
 

@@ -16,7 +16,7 @@ from opbox_protocol.reshape import reshape_target
 from opbox_protocol.shapes import known, size_of
 
 from ..base import is_number
-from ..foreign import host_values
+from ..foreign import host_numbers
 from .handle import Handle
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _is_on_session(value: Any, x: NDArray) -> TypeGuard[NDArray]:
 def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
     """`value` as an array of `shape` on `x`'s device, in its type."""
     if not _is_on_session(value, x):
-        return x._new(_broadcast(np.asarray(host_values(value)), shape, x._numpy_dtype))
+        return x._new(_broadcast(host_numbers(value, "assignment"), shape, x._numpy_dtype))
     array = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
     if array.shape == shape:
         return array
@@ -216,7 +216,7 @@ def fill(x: NDArray, value: Any, subject: str) -> None:
     Raises:
         ValueShapeError: another shape.
     """
-    array = value if hasattr(value, "shape") else np.asarray(host_values(value))
+    array = value if hasattr(value, "shape") else host_numbers(value, subject)
     if tuple(array.shape) != x.shape:
         raise ValueShapeError(f"{subject}: expected a value of shape {x.shape}, got {tuple(array.shape)}")
     _assign(x, array)
@@ -233,7 +233,7 @@ def _assign(x: NDArray, value: Any) -> None:
             value = _valued(x, value, x.shape)
         x._session.record({"do": "copy", "from": value._id, "to": x._id})
     else:
-        host = np.asarray(host_values(value))
+        host = host_numbers(value, "assignment")
         x._write(_broadcast(host, x.shape, x._numpy_dtype))
 
 
