@@ -208,6 +208,29 @@ def test_an_object_that_only_lives_here() -> None:
         gather(space["A"])
 
 
+def test_an_open_file_is_refused_where_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = "import io, sys\nmemory, stream = io.StringIO('x'), sys.stdout\n"
+    text = f"{header}handle = open(__file__)\nclass A:\n    def f(self):\n        return handle\n"
+    script = tmp_path / "with_a_file_of_mine.py"
+    script.write_text(text + "class B:\n    def f(self):\n        return memory, stream\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = __import__("with_a_file_of_mine")
+    with (
+        module.handle,
+        pytest.raises(SourceError, match=r"with_a_file_of_mine\.py:4: name 'handle' holds an open file"),
+    ):
+        gather(module.A)
+    assert "memory" in str(gather(module.B).json())
+
+
+def test_a_statement_that_reads_the_scripts_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "class Table:\n    def __init__(self, path):\n        self.path = path\ntable = Table(__file__)\n"
+    (tmp_path / "reads_its_file.py").write_text(text + "class A:\n    def f(self):\n        return table\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SourceError, match=r"reads_its_file\.py:4: it reads __file__ when it is loaded"):
+        gather(__import__("reads_its_file").A)
+
+
 def test_no_source_at_all() -> None:
     space: dict[str, Any] = {"__name__": "somewhere"}
     exec("class A:\n    def f(self):\n        return 1\n", space)

@@ -14,6 +14,7 @@ import collections
 import contextlib
 import dataclasses
 import inspect
+import io
 import linecache
 import re
 import sys
@@ -160,7 +161,17 @@ class _Gatherer:
         if value is _ABSENT and not binders:
             return  # a name of the class's own body, a builtin, or an error that Python will report in its own words
         if name.startswith("__") and name.endswith("__"):
+            if name == "__file__" and not isinstance(user, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                raise SourceError(
+                    f"operator source {shown(file.path)}:{user.lineno}: it reads __file__ when it is loaded, where "
+                    "operators run, and your files are not there: read the file into a number, string, list or array"
+                )
             return
+        if _is_open_file(value):
+            raise SourceError(
+                f"operator source {shown(file.path)}:{user.lineno}: name {name!r} holds an open file, which cannot be "
+                "sent to where operators run: read what the operator needs into a number, string, list or array"
+            )
         self._note(name, namespace, file)
         if value is not _ABSENT and not isinstance(value, types.ModuleType | type | types.FunctionType):
             text = expression(value)
@@ -239,6 +250,13 @@ class _Gatherer:
                 "mx.operator.bundle(path)"
             )
         return parsed(path, text)
+
+
+def _is_open_file(value: Any) -> bool:
+    """Return whether a value is an open file, other than the process's own streams, such as sys.stdout."""
+    kinds = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
+    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    return isinstance(value, kinds) and not any(value is stream for stream in streams)
 
 
 def _cell_that_binds(name: str, file: SourceFile) -> SourceFile | None:
