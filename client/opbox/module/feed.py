@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+from opbox_protocol.errors import ValueShapeError
 
 from ..foreign import host_values
 from ..io import DataDesc
 from ..io.host_array import HostArray
 from ..ndarray import NDArray
 
-__all__ = ["check_count", "label_value", "load_batch"]
+__all__ = ["batch_named", "check_count", "label_value", "load_batch"]
 
 
 def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: Sequence[Any]) -> None:
@@ -32,6 +35,24 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
             target._write(array.host().astype(target.dtype, copy=False))
         else:
             target._fill(array, f"batch: {desc.name}")
+
+
+@contextmanager
+def batch_named(place: str) -> Iterator[None]:
+    """Say which batch of an iterator it was, where one inside the block has another shape than bound.
+
+    Args:
+        place: "epoch 0, batch 3".
+    """
+    try:
+        yield
+    except ValueShapeError as error:
+        sentence = error.message.removeprefix("batch: ")
+        error.reword(
+            f"{place}: {sentence}, as the module is bound: give batches of the iterator's provide_data and "
+            "provide_label, or bind a module to the other shape"
+        )
+        raise
 
 
 def check_count(descs: Sequence[DataDesc], arrays: Sequence[Any]) -> None:

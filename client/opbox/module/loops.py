@@ -23,6 +23,7 @@ from ..io import DataBatch, DataIter
 from ..ndarray import NDArray, concatenate
 from ..progress import training_bar
 from .callbacks import Callbacks, check_callbacks, listed
+from .feed import batch_named
 from .training_recovery import TrainingRecovery, attempt
 
 __all__ = ["fit", "iter_predict", "predict", "score", "train_epoch"]
@@ -45,7 +46,8 @@ def _batches(self: Any, data: Any, num_batch: int | None, reset: bool) -> Iterat
         if num_batch is not None and nbatch == num_batch:
             return
         self.prepare(batch)
-        self.forward(batch, is_train=False)
+        with batch_named(f"batch {nbatch}"):
+            self.forward(batch, is_train=False)
         yield nbatch, batch
 
 
@@ -301,7 +303,8 @@ def train_epoch(
         try:
             if recovery is not None:
                 recovery.begin()
-            self.forward_backward(data_batch)
+            with batch_named(f"epoch {epoch}, batch {nbatch}"):
+                self.forward_backward(data_batch)
             self.update()
             if recovery is not None:
                 recovery.step()
