@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .. import c_compiler
+from .. import c_compiler, processor
 from ..bound_calls import c_call, place_of
 from ..compute import Array
 from ..shares_text import LOOPS
@@ -335,6 +335,8 @@ def has_matrix_unit() -> bool:
 
 @cache
 def _may_use_unit() -> bool:
+    if not processor.flags() >= {"amx_bf16", "avx512f", "avx512bw", "avx512dq"}:  # what the text asks for, too
+        return False
     asks = c_compiler.compiled_function(TEXT, "opbox_product_unit", threads=True)
     return asks is not None and bool(asks())
 
