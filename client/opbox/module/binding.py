@@ -30,6 +30,7 @@ class Binding:
     Attributes:
         executors: they; `executors.current` is the one for the shapes at hand.
         data, labels: descriptions of what is fed; of labels None without any.
+        has_run: whether a batch has been run.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Binding:
         self._names = names
         self.data: list[DataDesc]
         self.labels: list[DataDesc] | None
+        self.has_run = False
         arrays = shared.executors if shared is not None else None
         self.executors: Executors = Executors(symbol, context, names.fed, requests, arrays)
         self.reshape(data_shapes, label_shapes)
@@ -74,6 +76,7 @@ class Binding:
         if self.labels and labels:
             load_batch(executor.arg_dict, self.labels, labels)
         executor.forward(is_train=is_train)
+        self.has_run = True
 
     def _reshape_to(self, batch: Any, shapes: Sequence[tuple[int, ...]]) -> None:
         check_count(self.data, shapes)

@@ -12,8 +12,14 @@ __all__ = ["get_input_grads", "get_outputs", "get_states", "set_states", "update
 
 
 def get_outputs(self: Any, merge_multi_context: bool = True) -> list[NDArray]:
-    """The outputs of the batch run last; each belongs to the executor, and changes with the next batch."""
+    """The outputs of the batch run last; each belongs to the executor, and changes with the next batch.
+
+    Raises:
+        AssertionError: no batch has been run, and the outputs' memory holds whatever it held before.
+    """
     self._check_ready()
+    if not self._bound.has_run:
+        raise AssertionError("get_outputs: expected a batch to have been run, got none yet: call forward(batch) first")
     return list(self._exec.outputs)
 
 
