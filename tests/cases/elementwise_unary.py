@@ -50,8 +50,12 @@ SMOOTH = {
     "gamma": (1.6, 4),
     "gammaln": (1.7, 4),
     "logical_not": (-2, 2),
+    "_contrib_round_ste": (-3, 3),
+    "_contrib_sign_ste": (-3, 3),
 }
 EXACT = ("abs", "sign", "round", "rint", "ceil", "floor", "trunc", "fix", "square", "negative", "relu", "logical_not")
+STRAIGHT_THROUGH = ("_contrib_round_ste", "_contrib_sign_ste")
+THROUGH = "the gradient is the identity's, and not the derivative"
 PSI = "MXNet's digamma is good to six digits."
 
 CASES = [
@@ -60,7 +64,8 @@ CASES = [
         {"data": Arg((2, 3, 4), low, high)},
         dtypes=FLOATS + (WHOLE if name in EXACT else ()),
         rtol=1e-4 if name.startswith("gamma") else None,
-        why=PSI if name.startswith("gamma") else "",
+        numeric=name not in STRAIGHT_THROUGH,
+        why=PSI if name.startswith("gamma") else THROUGH if name in STRAIGHT_THROUGH else "",
     )
     for name, (low, high) in SMOOTH.items()
 ]

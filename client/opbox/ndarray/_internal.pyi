@@ -93,6 +93,8 @@ __all__ = [
     '_contrib_interleaved_matmul_selfatt_valatt',
     '_contrib_quadratic',
     '_contrib_quantize',
+    '_contrib_round_ste',
+    '_contrib_sign_ste',
     '_copy',
     '_copyto',
     '_crop_assign',
@@ -486,6 +488,12 @@ def _contrib_quadratic(data: NDArray | None = None, a: float = 0.0, b: float = 0
 
 def _contrib_quantize(data: NDArray | None = None, min_range: NDArray | None = None, max_range: NDArray | None = None, out_type: Literal['int8', 'uint8'] = 'uint8', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> list[NDArray]:
     """Numbers as 8-bit integers, and the range that these stand for."""
+
+def _contrib_round_ste(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """round, with the gradient of the identity: a straight-through estimator."""
+
+def _contrib_sign_ste(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """sign, with the gradient of the identity."""
 
 def _copy(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """data, unchanged."""

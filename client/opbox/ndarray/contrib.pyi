@@ -50,6 +50,8 @@ __all__ = [
     'interleaved_matmul_selfatt_valatt',
     'quadratic',
     'quantize',
+    'round_ste',
+    'sign_ste',
 ]
 
 def AdaptiveAvgPooling2D(data: NDArray | None = None, output_size: Sequence[int] | int = (), name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -174,3 +176,9 @@ def quadratic(data: NDArray | None = None, a: float = 0.0, b: float = 0.0, c: fl
 
 def quantize(data: NDArray | None = None, min_range: NDArray | None = None, max_range: NDArray | None = None, out_type: Literal['int8', 'uint8'] = 'uint8', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> list[NDArray]:
     """Numbers as 8-bit integers, and the range that these stand for."""
+
+def round_ste(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """round, with the gradient of the identity: a straight-through estimator."""
+
+def sign_ste(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """sign, with the gradient of the identity."""

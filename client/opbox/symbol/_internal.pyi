@@ -93,6 +93,8 @@ __all__ = [
     '_contrib_interleaved_matmul_selfatt_valatt',
     '_contrib_quadratic',
     '_contrib_quantize',
+    '_contrib_round_ste',
+    '_contrib_sign_ste',
     '_copy',
     '_copyto',
     '_crop_assign',
@@ -486,6 +488,12 @@ def _contrib_quadratic(data: Symbol | None = None, a: float = 0.0, b: float = 0.
 
 def _contrib_quantize(data: Symbol | None = None, min_range: Symbol | None = None, max_range: Symbol | None = None, out_type: Literal['int8', 'uint8'] = 'uint8', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers as 8-bit integers, and the range that these stand for."""
+
+def _contrib_round_ste(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """round, with the gradient of the identity: a straight-through estimator."""
+
+def _contrib_sign_ste(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """sign, with the gradient of the identity."""
 
 def _copy(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """data, unchanged."""

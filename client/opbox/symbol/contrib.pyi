@@ -50,6 +50,8 @@ __all__ = [
     'interleaved_matmul_selfatt_valatt',
     'quadratic',
     'quantize',
+    'round_ste',
+    'sign_ste',
 ]
 
 def AdaptiveAvgPooling2D(data: Symbol | None = None, output_size: Sequence[int] | int = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -174,3 +176,9 @@ def quadratic(data: Symbol | None = None, a: float = 0.0, b: float = 0.0, c: flo
 
 def quantize(data: Symbol | None = None, min_range: Symbol | None = None, max_range: Symbol | None = None, out_type: Literal['int8', 'uint8'] = 'uint8', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers as 8-bit integers, and the range that these stand for."""
+
+def round_ste(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """round, with the gradient of the identity: a straight-through estimator."""
+
+def sign_ste(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """sign, with the gradient of the identity."""

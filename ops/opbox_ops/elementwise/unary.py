@@ -39,6 +39,13 @@ TABLE = (
         "round", "trunc(x) + sign(x) * (abs(x - trunc(x)) >= 0.5)", "0", "To the nearest integer; halves away from 0."
     ),
     UnaryRow("rint", "floor(x) + (x - floor(x) > 0.5)", "0", "To the nearest integer; halves downwards."),
+    UnaryRow(
+        "_contrib_round_ste",
+        "trunc(x) + sign(x) * (abs(x - trunc(x)) >= 0.5)",
+        "g",
+        "round, with the gradient of the identity: a straight-through estimator.",
+    ),
+    UnaryRow("_contrib_sign_ste", "sign(x)", "g", "sign, with the gradient of the identity."),
     UnaryRow("ceil", "ceil(x)", "0", "The smallest integer that is not smaller."),
     UnaryRow("floor", "floor(x)", "0", "The largest integer that is not larger."),
     UnaryRow("trunc", "trunc(x)", "0", "The integer part: towards zero."),
