@@ -12,12 +12,13 @@ Arrays may be empty or without axes in either mode.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
-__all__ = ["is_np_shape", "np_shape", "set_np_shape", "use_np_shape"]
+__all__ = ["getenv", "is_np_array", "is_np_shape", "np_shape", "set_np_shape", "setenv", "use_np_shape"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _mode = threading.local()
@@ -26,6 +27,24 @@ _mode = threading.local()
 def is_np_shape() -> bool:
     """Return whether this thread is in numpy mode."""
     return bool(getattr(_mode, "active", False))
+
+
+def is_np_array() -> bool:
+    """Return False: there is no `mx.np`, whose arrays this asks about."""
+    return False
+
+
+def getenv(name: str) -> str | None:
+    """An environment variable of this process; None where it is not set."""
+    return os.environ.get(name)
+
+
+def setenv(name: str, value: str | None) -> None:
+    """Set an environment variable of this process, or with None take it away."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
 
 
 def set_np_shape(active: bool) -> bool:

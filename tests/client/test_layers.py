@@ -14,8 +14,8 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 
 LAYERS = (
     # What knows nothing of operators and engines.
-    "_lazy absent address attribute base drawing file_errors foreign freed gate html http known_graphs "
-    "live_display lr_scheduler name nesting not_opbox notebook proxies registry script_errors session_scope "
+    "_lazy absent address attribute base drawing engine file_errors foreign freed gate html http known_graphs "
+    "live_display lr_scheduler misc name nesting not_opbox notebook proxies registry script_errors session_scope "
     "tensor_members token_store unfilled_places user_frames util",
     "_schema python_operators",
     # The source of operators that users write.

@@ -180,6 +180,14 @@ class Optimizer:
             )
         self.lr = lr
 
+    def set_lr_scale(self, args_lrscale: Mapping[Any, float]) -> None:
+        """MXNet's old name for `set_lr_mult`, an error as there.
+
+        Raises:
+            DeprecationWarning: always.
+        """
+        raise DeprecationWarning("set_lr_scale: expected set_lr_mult(args_lr_mult), which has taken its place")
+
     def create_state(self, index: Index, weight: NDArray) -> State:
         """Return the optimizer's state of a weight: None, an array, or a tuple of arrays."""
         return None
