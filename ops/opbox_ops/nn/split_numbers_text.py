@@ -328,5 +328,7 @@ static int split_tiles(const Matrix *m, long first, long across, uint32_t *to, i
     split_rest(&later);
     return has_nan(later.splitting.low);
 }
+#else
+int opbox_product_unit(void) { return 0; }
 #endif
 """
