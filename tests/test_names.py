@@ -18,6 +18,7 @@ DISTRIBUTIONS = ("protocol", "ops", "client", "service")
 COMMANDS = ("protocol/opbox_protocol/commands.py", "service/opbox_service/commands/")
 """A command's fields as the client writes them, and the model that reads them: one thing seen from its two ends."""
 ONE_THING_TWICE = {
+    "FactorScheduler": "MXNet has two of this name, in mx.lr_scheduler and, older, in mx.misc",
     "Node": "NNVM's name for a node of a graph: the client composes it, the engine has it with parsed parameters",
 }
 """Class names that stand twice, with the reason."""
