@@ -28,6 +28,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from opbox import token_store
+from opbox_ops.cpu_description import cpu_description
 from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError
 
@@ -128,6 +129,9 @@ class Server(uvicorn.Server):
             await self.middleware.server.pool.start()
         except MXNetError as error:
             raise SystemExit(f"opbox serve: {error}") from None
+        if self._announce:
+            cpu = cpu_description()
+            say(f"the CPU computes by {cpu.line}", warns=cpu.incomplete)
         await super().startup(sockets)
         begin_tending()
         if self._made_token:
@@ -204,10 +208,12 @@ class Server(uvicorn.Server):
         say(f"stopping, {waiting}" + (" (Ctrl-C again stops at once)" if self._asked_by == signal.SIGINT else ""))
 
 
-def say(sentence: str) -> None:
+def say(sentence: str, *, warns: bool = False) -> None:
     """Tell who started the server: a line on a terminal, an entry of the log where nobody watches."""
     if sys.stderr.isatty():
         print(f"opbox serve: {sentence}", file=sys.stderr, flush=True)
+    elif warns:
+        _log.warning(sentence)
     else:
         _log.info(sentence)
 

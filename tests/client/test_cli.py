@@ -19,6 +19,7 @@ from ptyprocess import PtyProcess
 import opbox as mx
 from opbox import connection
 from opbox.cli import commands, main
+from opbox_ops.cpu_description import cpu_description
 from opbox_protocol.transport import Reply
 from tests.contract.live import TOKENS, Live
 
@@ -85,7 +86,9 @@ def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
 def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     mx.nd.ones((2,)).asnumpy()
     assert main(["status"]) == 0
-    assert "1 session of yours" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 session of yours" in printed
+    assert f"\ncpu: {cpu_description().line}\n" in printed
 
 
 def test_a_reader_that_has_seen_enough() -> None:
@@ -168,6 +171,7 @@ def test_json_of_every_command(file: str, tmp_path: Path) -> None:
     mx.nd.ones((2,)).asnumpy()
     state = printed("status")
     assert state["ready"]
+    assert state["cpu"] == cpu_description().line
     assert len(state["sessions"]) == len(printed("sessions")["sessions"]) == 1
     assert {
         "name": "Flatten",

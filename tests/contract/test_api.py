@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opbox_ops.cpu_description import cpu_description
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from tests.contract.live import FC, IDENTITY, Live
@@ -126,6 +127,7 @@ def test_health_and_about(server: Live) -> None:
     about = server.json("GET", "/v2").header
     assert about["name"] == "opbox"
     assert about["extensions"] == ["binary_tensor_data"]
+    assert about["cpu"] == cpu_description().line
 
 
 def test_openapi_names_every_route_and_resolves(server: Live) -> None:

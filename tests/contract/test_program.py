@@ -18,8 +18,10 @@ import httpx
 import numpy as np
 import pytest
 
+from opbox_ops.cpu_description import cpu_description
 from tests.contract.live import SLOW, Live
 from tests.contract.test_access import wait_for
+from tests.machine import needs_onednn
 
 X = np.arange(300_000, dtype=np.float32)
 SLOWER = json.loads(json.dumps(SLOW))
@@ -48,8 +50,17 @@ def test_it_says_that_it_starts_and_that_it_stops(start: Callable[..., Live], is
     text = Path(server.log.name).read_text()
     assert "Traceback" not in text
     assert [entry["event"] for entry in log(server)[1:]] == [
-        "stopping, waiting for 0 calls, 20 s at most (Ctrl-C again stops at once)"
+        f"the CPU computes by {cpu_description().line}",
+        "stopping, waiting for 0 calls, 20 s at most (Ctrl-C again stops at once)",
     ]
+
+
+@needs_onednn
+def test_it_warns_of_what_is_missing(start: Callable[..., Live]) -> None:
+    server = start("none", OPBOX_ONEDNN="/nowhere/libdnnl.so.3")
+    (warning,) = [entry for entry in log(server) if entry["level"] == "warning"]
+    assert "oneDNN, which is faster, is missing: pip install " in str(warning["event"])
+    assert warning["event"] == f"the CPU computes by {server.json('GET', '/v2').header['cpu']}"
 
 
 def test_on_a_terminal_these_are_plain_lines() -> None:
@@ -66,6 +77,7 @@ def test_on_a_terminal_these_are_plain_lines() -> None:
     os.close(ours)
     assert re.fullmatch(
         r"opbox serve: starting in this process, on cpu: .*\r\n"
+        r"opbox serve: the CPU computes by .*\r\n"
         r"opbox serve: stopping, waiting for 0 calls, 20 s at most \(Ctrl-C again stops at once\)\r\n",
         text,
     ), text

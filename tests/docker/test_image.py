@@ -26,7 +26,7 @@ START_S = 120
 VARIANT, COMPILER = os.environ.get("VARIANT") or "cpu", os.environ.get("COMPILER", "")
 LIBRARIES = {
     "cpu": {"onednn-cpu-gomp"},
-    "cuda": {"cupy-cuda13x", "nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-cudnn-cu13"},
+    "cuda": {"cupy-cuda13x", "onednn-cpu-gomp", "nvidia-cublas", "nvidia-cuda-nvrtc", "nvidia-cudnn-cu13"},
 }
 LOOK = """
 import importlib.metadata, json, os, shutil

@@ -54,6 +54,7 @@ def _state() -> dict[str, Any]:
     return {
         "name": about.get("name", "opbox"),
         "version": about.get("version", ""),
+        "cpu": about.get("cpu", ""),
         "address": transport.address,
         "ready": True,
         "sessions": _sessions(False),
@@ -62,7 +63,10 @@ def _state() -> dict[str, Any]:
 
 def _heading(state: dict[str, Any]) -> str:
     sessions = _count(len(state["sessions"]), "of yours")
-    return f"{state['name']} {state['version']} at {state['address']}\nready\n{sessions}"
+    lines = [f"{state['name']} {state['version']} at {state['address']}", "ready"]
+    if state["cpu"]:  # a server from before it told that does not
+        lines.append(f"cpu: {state['cpu']}")
+    return "\n".join([*lines, sessions])
 
 
 @click.command()

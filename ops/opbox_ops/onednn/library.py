@@ -1,6 +1,6 @@
 """oneDNN's C interface (version 3): the functions, structures and numbers that opbox uses, by ctypes.
 
-The library is looked for once, when the first call asks for it: the file that OPBOX_ONEDNN names, then the one that
+The library is looked for once, when the first call asks for it: the file that OPBOX_ONEDNN names, or else the one that
 the package `onednn-cpu-gomp` has put into the Python environment. The numbers are those of `dnnl_types.h`.
 """
 
@@ -10,12 +10,13 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from enum import IntEnum
 from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -37,10 +38,13 @@ __all__ = [
     "Query",
     "Threads",
     "dims",
+    "failure",
     "library",
     "shared_threads",
 ]
 
+PACKAGE, VERSION = "onednn-cpu-gomp", "2023.2.0"
+"""The distribution that brings the library, as `ops/pyproject.toml` asks for it, for Linux on x86-64."""
 FILE = "libdnnl.so.3"
 MAX_DIMENSIONS = 12
 ANY = 1
@@ -159,6 +163,15 @@ _GOMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_max_threads")
 _MULTIPLIES = {"bfloat16": 0xE7, "float16": 0x1FEF}
 """Processors' instructions that multiply a type faster than float32, `dnnl_cpu_isa_avx512_core_bf16` and `…_amx_fp16`.
 AVX-512's float16 alone is not among them: the kernels for it multiply float32."""
+_INSTRUCTIONS = {
+    0x1FEF: "AVX-512 and a matrix unit with float16",
+    0xFEF: "AVX-512 and a matrix unit",
+    0xE7: "AVX-512 with bfloat16",
+    0x27: "AVX-512",
+    0x7: "AVX2",
+    0x3: "AVX",
+}
+"""Names of processors' instructions by the bits of `dnnl_cpu_isa_t`, those that include others first."""
 _UNIMPLEMENTED = (2, 3)
 """Statuses of what oneDNN has no implementation for, or does not take at all."""
 
@@ -168,6 +181,7 @@ class Library:
 
     Attributes:
         version: as (major, minor, patch).
+        instructions: the processor's, that its kernels use: "AVX2", "AVX-512 with bfloat16", ….
         multiplied_types: the types of 16 bits that the processor multiplies faster than float32.
         engine, stream: handles.
         execute: `dnnl_primitive_execute`, which returns a status.
@@ -189,6 +203,7 @@ class Library:
         self._functions.dnnl_primitive_desc_query_md.argtypes = [_HANDLE, c_int, c_int]
         self._functions.dnnl_primitive_desc_query_md.restype = _HANDLE
         isa = self._functions.dnnl_get_effective_cpu_isa()
+        self.instructions = next((name for bits, name in _INSTRUCTIONS.items() if isa & bits == bits), "SSE 4.1")
         self.multiplied_types = frozenset(name for name, bits in _MULTIPLIES.items() if isa & bits == bits)
         self.engine = self.create("engine_create", 1, 0)
         self.stream = self.create("stream_create", self.engine, 1)
@@ -312,16 +327,39 @@ def dims(numbers: tuple[int, ...]) -> Any:
 
 @cache
 def library() -> Library | None:
-    """The library; None where it is not installed, or is of another version than 3."""
+    """The library; None where it is not installed, cannot be loaded, or is of another version than 3."""
+    return _attempt().library
+
+
+def failure() -> str:
+    """Return why a file that is there cannot be used; empty with a library, or without a file."""
+    return _attempt().failure
+
+
+class _Attempt(NamedTuple):
+    """The library, or why the last file that was tried is not it."""
+
+    library: Library | None = None
+    failure: str = ""
+
+
+@cache
+def _attempt() -> _Attempt:
+    failure = ""
     for path in _candidates():
-        if path.exists():
-            try:
-                with bounded_spinning(c_compiler.spins):
-                    loaded = Library(path)
-            except (OSError, AttributeError):
-                continue
-            return loaded if loaded.version[0] == 3 else None
-    return None
+        try:
+            path.stat()
+            with bounded_spinning(c_compiler.spins):
+                loaded = Library(path)
+        except FileNotFoundError:
+            continue
+        except (OSError, AttributeError) as error:
+            failure = str(error)
+            continue
+        if loaded.version[0] == 3:
+            return _Attempt(loaded)
+        failure = f"{path}: expected version 3, got {'.'.join(map(str, loaded.version))}"
+    return _Attempt(failure=failure)
 
 
 class Threads(ctypes.Structure):
@@ -342,4 +380,8 @@ def _candidates() -> list[Path]:
     if named:
         return [Path(named)]
     homes = [Path(sys.prefix), Path(np.__file__).parents[4]]
-    return [home / "lib" / FILE for home in dict.fromkeys(homes)]
+    paths = [home / "lib" / FILE for home in homes]
+    with suppress(PackageNotFoundError):
+        package = distribution(PACKAGE)
+        paths += [Path(str(package.locate_file(file))) for file in package.files or () if file.name == FILE]
+    return list(dict.fromkeys(paths))

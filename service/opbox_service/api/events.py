@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from opbox_protocol import routes as paths
@@ -16,6 +15,7 @@ from opbox_protocol.errors import MXNetError
 
 from ..carriers import RawRequest
 from ..json_text import write
+from ..routes.health import server_metadata
 from ..routes.route import RouteTable
 from ..settings import Scope, Settings
 from ..worker.pool import WorkerPool
@@ -93,12 +93,13 @@ class Events:
         sessions, devices = await asyncio.gather(
             self._listed(path, "sessions", owner, scopes), self._listed(paths.DEVICES, "devices", owner, scopes)
         )
-        stats = self._pool.stats()
+        stats, about = self._pool.stats(), server_metadata()
         state: dict[str, Any] = {
             "time": time.time(),
             "you": {"owner": owner, "scopes": sorted(scopes)},
             "server": {
-                "version": version("opbox-service"),
+                "version": about["version"],
+                "cpu": about["cpu"],
                 "ready": self._pool.ready,
                 "uptime_s": round(time.monotonic() - self._begun, 1),
                 "isolation": self._settings.isolation,

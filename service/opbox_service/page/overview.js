@@ -14,6 +14,7 @@ export function overview() {
   const uptime = figure("Up for", { course: false });
 
   const devices = h("div", { class: "bars" });
+  const computes = h("p", { class: "note" });
   const updateDevices = keyed(devices, deviceRow);
   const sessionTable = sessionsTable();
   const routeTable = table(
@@ -62,7 +63,7 @@ export function overview() {
       h("h1", { class: "unseen", tabindex: "-1" }, "Overview"),
       h("div", { class: "wide" }, figures(requests, latency, memory, sessions, uptime)),
       h("div", { class: "wide" }, section("Sessions", sessionTable.node)),
-      section("Devices", devices),
+      section("Devices", devices, computes),
       workers,
       h("div", { class: "wide" }, section("Requests", routeTable.node)),
       h("div", { class: "wide" }, section("Recent errors", errorTable.node)),
@@ -74,6 +75,7 @@ export function overview() {
       sessions.update([], count(state.server.sessions ?? state.sessions.length));
       uptime.update([], duration(state.server.uptime_s));
       updateDevices(byDevice(state.devices), (row) => row.device);
+      write(computes, `cpu: ${state.server.cpu}`);
       sessionTable.update(state.sessions.map((session) => ({ ...session, you: state.you })));
       routeTable.update(state.requests.routes);
       errorTable.update(state.errors);

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from opbox_ops.cpu_description import cpu_description
 from opbox_protocol.errors import NotFoundError, NotReadyError
 
 from ..accounting.books import Books
@@ -16,7 +18,7 @@ from ..checkpoint_store import FileCheckpoints
 from ..settings import Scope
 
 __all__ = ["About", "CancelledRequest", "Live", "Place", "Ready"]
-__all__ += ["about", "cancel", "events", "live", "metrics", "openapi", "ready"]
+__all__ += ["about", "cancel", "events", "live", "metrics", "openapi", "ready", "server_metadata"]
 
 
 class Place(Protocol):
@@ -60,11 +62,12 @@ class Ready(BaseModel):
 
 
 class About(BaseModel):
-    """The server's name, version and extensions."""
+    """The server's name, version and extensions, and what computes."""
 
     name: str
     version: str
     extensions: list[str]
+    cpu: str = Field(description="What computes on its CPU, and what to install where something is missing.")
 
 
 class CancelledRequest(BaseModel):
@@ -86,8 +89,16 @@ def ready(place: Place, call: Call, done: Done) -> None:
 
 
 def about(place: Place, call: Call, done: Done) -> None:
-    """The server's name, version and extensions, as the Open Inference Protocol has them."""
-    done(Answer({"name": "opbox", "version": version("opbox-service"), "extensions": ["binary_tensor_data"]}))
+    """The server's name, version and extensions, as the Open Inference Protocol has them, and what computes."""
+    done(Answer(server_metadata()))
+
+
+@cache
+def server_metadata() -> dict[str, Any]:
+    """Return the answer of `about`, made once: Python reads files each time that it is asked for a version."""
+    extensions = ["binary_tensor_data"]
+    line = cpu_description().line
+    return {"name": "opbox", "version": version("opbox-service"), "extensions": extensions, "cpu": line}
 
 
 def cancel(place: Place, call: Call, done: Done) -> None:

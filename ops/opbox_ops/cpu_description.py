@@ -1,0 +1,61 @@
+"""What computes on this machine's CPU, in one line for people, with what to install where something is missing.
+
+oneDNN 3.2.0 (AVX-512) and kernels in C
+kernels in C and NumPy; oneDNN, which is faster, is missing: pip install …
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from functools import cache
+from typing import NamedTuple
+
+from . import c_compiler
+from .compute import LEVELS, highest_level
+from .onednn import library as onednn
+
+__all__ = ["CPUDescription", "cpu_description"]
+
+_COMPILER = "a C compiler (on Debian: apt-get install gcc libc6-dev)"
+
+
+class CPUDescription(NamedTuple):
+    """One line, and whether it asks for something to be installed."""
+
+    line: str
+    incomplete: bool
+
+
+@cache
+def cpu_description() -> CPUDescription:
+    """Describe what computes in this process; the first call loads oneDNN."""
+    if highest_level() == LEVELS[0]:
+        return CPUDescription(f"NumPy alone, as OPBOX_COMPUTE_LEVEL={LEVELS[0]} wants it", False)
+    dnnl = onednn.library()
+    parts = [] if dnnl is None else [f"oneDNN {'.'.join(map(str, dnnl.version))} ({dnnl.instructions})"]
+    if c_compiler.may_compile():
+        parts.append("kernels in C")
+    if len(parts) < 2:
+        parts.append("NumPy")
+    missing = [words for words in (_missing_onednn(), _missing_compiler()) if words]
+    return CPUDescription("; ".join([" and ".join(parts), *missing]), bool(missing))
+
+
+def _missing_onednn() -> str:
+    """Return what keeps oneDNN out, and what to install; empty where it is there, or is for other machines."""
+    if onednn.library() is not None or sys.platform != "linux" or platform.machine() != "x86_64":
+        return ""
+    reason = onednn.failure()
+    state = f"cannot be loaded ({reason})" if reason else "is missing"
+    install = f"pip install --force-reinstall --no-deps {onednn.PACKAGE}=={onednn.VERSION}"
+    return f"oneDNN, which is faster, {state}: {install}"
+
+
+def _missing_compiler() -> str:
+    """Return what keeps kernels in C out; empty where there are some, or the user wants none."""
+    if c_compiler.may_compile() or c_compiler.mode() == "off":
+        return ""
+    if c_compiler.cache_folder() is None:
+        return "kernels in C, which are faster, have no folder that is this user's alone: name one in OPBOX_CACHE_DIR"
+    return f"kernels in C, which are faster, need {_COMPILER}"

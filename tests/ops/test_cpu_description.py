@@ -1,0 +1,82 @@
+"""One line says what computes on the CPU, and what to install where something is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from opbox_ops.onednn.library import PACKAGE, VERSION
+from tests.machine import has_compiler, needs_compiler, needs_onednn
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = "from opbox_ops.cpu_description import cpu_description as d; print(d().incomplete, d().line)"
+INSTALL = f"pip install --force-reinstall --no-deps {PACKAGE}=={VERSION}"
+
+
+def described(**settings: str) -> tuple[bool, str]:
+    """Whether something is missing, and the line, in a process of its own."""
+    environment = {**os.environ, **settings}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
+    incomplete, _, line = done.stdout.rstrip("\n").partition(" ")
+    assert "\n" not in line
+    return incomplete == "True", line
+
+
+@needs_onednn
+@needs_compiler
+def test_what_an_installation_has() -> None:
+    incomplete, line = described()
+    assert not incomplete
+    assert re.fullmatch(r"oneDNN 3\.\d+\.\d+ \([^()]+\) and kernels in C", line)
+
+
+@needs_onednn
+def test_a_missing_library() -> None:
+    incomplete, line = described(OPBOX_ONEDNN="/nowhere/libdnnl.so.3")
+    assert incomplete
+    assert line.startswith("kernels in C and NumPy; " if has_compiler() else "NumPy; ")
+    assert f"oneDNN, which is faster, is missing: {INSTALL}" in line
+
+
+@needs_onednn
+@pytest.mark.parametrize("content", [b"", b"no library"], ids=["empty", "text"])
+def test_a_library_that_cannot_be_loaded(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "libdnnl.so.3"
+    file.write_bytes(content)
+    incomplete, line = described(OPBOX_ONEDNN=str(file))
+    assert incomplete
+    assert f"oneDNN, which is faster, cannot be loaded ({file}: " in line
+    assert INSTALL in line
+
+
+def test_without_a_compiler(tmp_path: Path) -> None:
+    incomplete, line = described(PATH=str(tmp_path))
+    assert incomplete
+    assert "kernels in C, which are faster, need a C compiler" in line
+
+
+@needs_compiler
+def test_without_a_folder() -> None:
+    incomplete, line = described(OPBOX_CACHE_DIR="not/absolute")
+    assert incomplete
+    assert "OPBOX_CACHE_DIR" in line
+
+
+@pytest.mark.parametrize("setting", [{"OPBOX_C_KERNELS": "0"}, {"OPBOX_COMPUTE_LEVEL": "reference"}], ids=str)
+def test_what_the_user_switched_off_is_not_missing(setting: dict[str, str]) -> None:
+    incomplete, line = described(**setting)
+    assert not incomplete
+    assert "NumPy" in line
+    assert "install" not in line
+
+
+def test_the_distribution_asks_for_it() -> None:
+    dependencies = tomllib.loads((ROOT / "ops" / "pyproject.toml").read_text())["project"]["dependencies"]
+    marker = "platform_machine == 'x86_64' and sys_platform == 'linux'"
+    assert f"{PACKAGE}=={VERSION}; {marker}" in dependencies
