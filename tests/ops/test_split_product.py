@@ -332,9 +332,9 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, off in (("OPBOX_MATRIX_UNIT", "0"), ("OPBOX_C_KERNELS", "0")):
         with monkeypatch.context() as patch:
             patch.setenv(name, off)
-            assert not has_matrix_unit()
+            assert not blocks.has_matrix_unit()
     monkeypatch.setenv("OPBOX_MATRIX_UNIT", "1")
-    assert has_matrix_unit() == blocks._may_use_unit()
+    assert blocks.has_matrix_unit() == has_matrix_unit()
 
 
 def test_bits_do_not_depend_on_threads() -> None:
