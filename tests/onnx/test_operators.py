@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import opbox as mx
 from opbox import _schema
+from opbox.onnx import exporting
 from opbox.onnx.network import labels_of
 from opbox.symbol import Symbol
 from opbox.symbol.compose import create
@@ -85,6 +87,50 @@ def test_an_operator_keeps_its_numbers(name: str, tmp_path: Path) -> None:
             break
         done += _run(case, tmp_path / "net.onnx")
     assert done, f"{name}: no row of the table was compared"
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize("convention", ["valid", "full"])
+def test_sums_of_powers_keep_their_signs(power: int, convention: str, tmp_path: Path) -> None:
+    """MXNet's pooling sums powers with their signs, ONNX's those of sizes."""
+    feeds = {"data": np.random.RandomState(4).uniform(-1, 1, (2, 3, 5, 5)).astype("float32")}
+    net = mx.sym.Pooling(
+        mx.sym.Variable("data"),
+        kernel=(2, 2),
+        stride=(2, 2),
+        pool_type="lp",
+        p_value=power,
+        pooling_convention=convention,
+    )
+    mx.onnx.export_model(net, {}, [(2, 3, 5, 5)], onnx_file_path=tmp_path / "net.onnx")
+    expected = forward(net, feeds, {})
+    same(exported(tmp_path / "net.onnx", feeds), expected)
+    same(imported(tmp_path / "net.onnx", feeds), expected)
+
+
+def test_a_parameter_that_a_converter_does_not_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgetful(call: exporting.ExportCall) -> str:
+        return call.emit("Sigmoid", call.inputs[0])
+
+    monkeypatch.setitem(exporting.EXPORTERS, "hard_sigmoid", forgetful)
+    for alpha, refused in ((0.2, False), (0.5, True)):
+        net = mx.sym.hard_sigmoid(mx.sym.Variable("data"), alpha=alpha, name="node")
+        sentence = r"node \(hard_sigmoid\): alpha: expected it not to be set, got 0\.5: its converter does not read it$"
+        with pytest.raises(MXNetError, match=sentence) if refused else nullcontext():
+            mx.onnx.export_model(net, {}, [(2, 3)], onnx_file_path=tmp_path / "net.onnx")
+
+
+def test_bounds_of_states_are_refused(tmp_path: Path) -> None:
+    """A bound of 0 is one too."""
+    inputs = [mx.sym.Variable(name) for name in ("data", "weights", "state", "cell")]
+    net = mx.sym.RNN(
+        *inputs, mode="lstm", state_size=4, num_layers=1, lstm_state_clip_min=0, lstm_state_clip_max=1, name="node"
+    )
+    shapes = [(3, 2, 5), (1, 2, 4), (1, 2, 4)]
+    with pytest.raises(MXNetError, match=r"node \(RNN\): lstm_state_clip_min: expected it not to be set, got 0"):
+        mx.onnx.export_model(net, {"weights": np.zeros(176, np.float32)}, shapes, onnx_file_path=tmp_path / "net.onnx")
 
 
 def test_get_operator_support_takes_the_opset_that_is_written() -> None:

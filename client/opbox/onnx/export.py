@@ -15,8 +15,9 @@ from ..symbol import Symbol
 from ..symbol.node import Entry, Node
 from . import exporters
 from .builder import OnnxGraph
-from .exporting import EXPORTERS, ExportCall, refuse
+from .exporting import EXPORTERS, ExportCall, convert, refuse
 from .network import ExportNetwork
+from .other_sizes import check_sizes
 from .package import NEWEST, OPSET, require, tensor_type
 from .sources import loaded_params, loaded_symbol
 from .writing import write
@@ -95,7 +96,8 @@ def export_model(
         dynamic,
         dynamic_input_shapes,
     )
-    model = _converted(network, verbose)
+    model, values = _converted(network, verbose)
+    check_sizes(network, model, values)
     return write(model, onnx_file_path, run_shape_inference)
 
 
@@ -112,8 +114,8 @@ def _refuse_unknown(symbol: Symbol) -> None:
         )
 
 
-def _converted(network: ExportNetwork, verbose: bool) -> ModelProto:
-    """The network as an ONNX model."""
+def _converted(network: ExportNetwork, verbose: bool) -> tuple[ModelProto, dict[tuple[int, int], str]]:
+    """The network as an ONNX model, and the names of its values there."""
     from onnx import helper
 
     graph, values = OnnxGraph(), dict[tuple[int, int], str]()
@@ -150,7 +152,8 @@ def _converted(network: ExportNetwork, verbose: bool) -> ModelProto:
     used = {name for node in graph.nodes for name in node.input}
     constants = [tensor for tensor in graph.initializers if tensor.name in used]
     whole = helper.make_graph(graph.nodes, "opbox", inputs, outputs, constants)
-    return helper.make_model(whole, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8, producer_name="opbox")
+    opset = [helper.make_opsetid("", OPSET)]
+    return helper.make_model(whole, opset_imports=opset, ir_version=8, producer_name="opbox"), values
 
 
 def _is_constant(graph: OnnxGraph, name: str) -> bool:
@@ -174,8 +177,7 @@ def _convert(network: ExportNetwork, graph: OnnxGraph, values: dict[tuple[int, i
     if missing:
         raise refuse(call, f"reads {', '.join(missing)}, which its converter does not make")
     since = len(graph.nodes)
-    result = EXPORTERS[node.op.name](call)
-    for i, value in enumerate([result] if isinstance(result, str) else result):
+    for i, value in enumerate(convert(call)):
         name = graph.unique(output_name(node, i))
         values[id(node), i] = name if graph.rename(value, name, since) else value
 

@@ -8,7 +8,7 @@ def _(call: ExportCall) -> str:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..symbol.node import Node
 from .builder import OnnxGraph
 from .package import tensor_type
 
-__all__ = ["EXPORTERS", "Dims", "ExportCall", "Exporter", "exports", "refuse"]
+__all__ = ["EXPORTERS", "Dims", "ExportCall", "Exporter", "convert", "exports", "refuse"]
 
 Dims: TypeAlias = tuple[int | None, ...]
 """A shape; None is a dimension that may vary from call to call."""
@@ -37,6 +37,7 @@ class ExportCall:
         shapes, dtypes: the inputs' shapes and element types.
         out_shapes, out_dtypes: the visible outputs'.
         params: the network's parameters, by name.
+        read: the parameters of the call that were read.
     """
 
     node: Node
@@ -47,6 +48,7 @@ class ExportCall:
     out_shapes: Sequence[Dims]
     out_dtypes: Sequence[np.dtype[Any]]
     params: Mapping[str, np.ndarray[Any, Any]]
+    read: set[str] = field(default_factory=set)
 
     @property
     def rank(self) -> int:
@@ -55,10 +57,21 @@ class ExportCall:
 
     def attr(self, key: str) -> Any:
         """A parameter of the call, or its default: a number, a boolean, a tuple, a string or None."""
-        if key in self.node.attrs:
-            return attribute_value(self.node.attrs[key])
+        self.read.add(key)
+        return attribute_value(self.node.attrs[key]) if key in self.node.attrs else self._default(key)
+
+    def _default(self, key: str) -> Any:
         default = self.node.op.params.get(key, {}).get("default") if self.node.op is not None else None
         return tuple(default) if isinstance(default, list) else default
+
+    def unread(self) -> str | None:
+        """The first parameter that nothing has read, unless it is MXNet's default or has no effect."""
+        assert self.node.op is not None
+        ignored = self.read | WITHOUT_EFFECT[self.node.op.name]
+        for key, text in self.node.attrs.items():
+            if key in self.node.op.params and key not in ignored and attribute_value(text) != self._default(key):
+                return key
+        return None
 
     def spatial(self, key: str, default: int) -> list[int]:
         """A parameter with one number for each of the kernel's dimensions."""
@@ -129,18 +142,24 @@ class ExportCall:
         return value if np.dtype(dtype) == np.dtype(wanted) else self.cast(value, wanted)
 
     def reshape(self, value: str, before: Dims, after: Dims) -> str:
-        """The value in another shape, of which one dimension may vary, or those that stay where they are."""
+        """The value in another shape, whose last dynamic dimension follows from the others, which stay in place."""
         if before == after and None not in after:
             return value
         target = [-1 if size is None else size for size in after]
-        if target.count(-1) > 1:
-            target = [
-                0 if size is None and axis < len(before) and before[axis] is None else -1 if size is None else size
-                for axis, size in enumerate(after)
-            ]
-        if target.count(-1) > 1:
-            raise refuse(self, f"reshapes {before} to {after}, with more than one dynamic dimension: fix one of them")
+        for axis in [axis for axis, size in enumerate(after) if size is None][:-1]:
+            if axis >= len(before) or before[axis] is not None:
+                raise refuse(
+                    self, f"reshapes {before} to {after}, with more than one dynamic dimension: fix one of them"
+                )
+            target[axis] = 0
         return self.emit("Reshape", value, self.ints(target))
+
+    def reshape_as(self, value: str, i: int) -> str:
+        """The value in the shape of an input."""
+        dims = self.shapes[i]
+        if dims.count(None) > 1:
+            return self.emit("Reshape", value, self.emit("Shape", self.inputs[i]))
+        return self.emit("Reshape", value, self.ints([-1 if size is None else size for size in dims]))
 
     def moved(self, value: str, axis: int, to: int, rank: int) -> str:
         """The value with an axis at another place."""
@@ -154,17 +173,51 @@ class ExportCall:
 Exporter: TypeAlias = Callable[[ExportCall], str | list[str]]
 EXPORTERS: dict[str, Exporter] = {}
 """The converters by operator."""
+UNSEEN = (
+    "cudnn_off", "cudnn_tune", "workspace", "ctx", "forward_stype", "sparse_grad", "min_calib_range", "max_calib_range",
+    "num_args", "is_int", "no_bias", "dtype", "out_dtype",
+)  # fmt: skip
+"""Parameters of any operator that say how it is computed, or what the inputs and the types of the outputs say too."""
+WITHOUT_EFFECT: dict[str, frozenset[str]] = {}
+"""By operator the parameters that its converter need not read."""
 
 
-def exports(*names: str) -> Callable[[Exporter], Exporter]:
-    """Declare the converter of these operators."""
+def exports(*names: str, without_effect: Sequence[str] = ()) -> Callable[[Exporter], Exporter]:
+    """Declare the converter of these operators.
+
+    Args:
+        names: the operators.
+        without_effect: their parameters that change nothing in inference, or nothing but the shapes of the outputs, or
+            nothing unless the converter reads them. Others that a call gives and its converter does not read are an
+            error.
+    """
 
     def declare(function: Exporter) -> Exporter:
         for name in names:
             EXPORTERS[name] = function
+            WITHOUT_EFFECT[name] = frozenset((*UNSEEN, *without_effect))
         return function
 
     return declare
+
+
+def convert(call: ExportCall) -> list[str]:
+    """Add what a call becomes to the graph.
+
+    Returns:
+        the names of its outputs' values.
+
+    Raises:
+        MXNetError: ONNX cannot express the call, or its converter has not read all its parameters.
+    """
+    assert call.node.op is not None
+    result = EXPORTERS[call.node.op.name](call)
+    unread = call.unread()
+    if unread is not None:
+        raise refuse(
+            call, f"{unread}: expected it not to be set, got {call.attr(unread)}: its converter does not read it"
+        )
+    return [result] if isinstance(result, str) else result
 
 
 def refuse(call: ExportCall, reason: str) -> MXNetError:

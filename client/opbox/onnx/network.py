@@ -61,7 +61,7 @@ class ExportNetwork:
         states = sorted(set(inputs) & set(symbol.list_auxiliary_states()))
         if states:
             raise ValueError(f"export_model: params: expected the states too, got none of {_all(states)}")
-        shapes = _input_shapes(inputs, in_shapes)
+        shapes = self._sizes = _input_shapes(inputs, in_shapes)
         self._types = _input_types(inputs, in_types)
         self._shapes = self._inferred(shapes)
         self._dtypes = self._inferred_types()
@@ -78,6 +78,25 @@ class ExportNetwork:
     def dtype(self, node: Node, index: int) -> np.dtype[Any]:
         """The element type of a value."""
         return self._dtypes[id(node), index]
+
+    def at_other_sizes(self) -> tuple[dict[str, tuple[int, ...]], Shapes] | None:
+        """Shapes of the inputs whose free dimensions have all other sizes than in `in_shapes`, and of all values then.
+
+        Returns:
+            None if no dimension is free, or these sizes do not fit each other.
+        """
+        if not any(None in dims for dims in self.input_shapes.values()):
+            return None
+        sizes = {
+            name: tuple(
+                size * (axis + 2) if dims[axis] is None else size for axis, size in enumerate(self._sizes[name])
+            )
+            for name, dims in self.input_shapes.items()
+        }
+        try:
+            return sizes, self._inferred(sizes)
+        except (MXNetError, ValueError):
+            return None
 
     def _inferred(self, shapes: Mapping[str, tuple[int, ...]]) -> Shapes:
         """All shapes, from those of the inputs and of the parameters.
@@ -122,6 +141,8 @@ class ExportNetwork:
                 doubled = self._inferred(sizes)
             except (MXNetError, ValueError):
                 continue  # the parameters need this axis as it is
+            if any(len(shape) != len(doubled[key]) for key, shape in fixed.items()):
+                continue  # a size of 1 that is squeezed away
             freed = trial
             self._shapes = {
                 key: tuple(a if a == b else None for a, b in zip(shape, doubled[key], strict=True))

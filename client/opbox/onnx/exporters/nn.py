@@ -7,7 +7,7 @@ import numpy as np
 from ..exporting import ExportCall, exports, refuse
 
 
-@exports("FullyConnected")
+@exports("FullyConnected", without_effect=("num_hidden",))
 def _(call: ExportCall) -> str:
     data, shape = call.inputs[0], call.shapes[0]
     if call.attr("flatten"):
@@ -24,7 +24,7 @@ def _channels_second(call: ExportCall) -> None:
         raise refuse(call, f"expected a layout with the channels second, got {layout}: transpose before and after it")
 
 
-@exports("Convolution", "Convolution_v1")
+@exports("Convolution", "Convolution_v1", without_effect=("num_filter",))
 def _(call: ExportCall) -> str:
     _channels_second(call)
     return call.emit(
@@ -38,7 +38,7 @@ def _(call: ExportCall) -> str:
     )
 
 
-@exports("Deconvolution")
+@exports("Deconvolution", without_effect=("num_filter",))
 def _(call: ExportCall) -> str:
     _channels_second(call)
     kernel, stride, dilate = call.spatial("kernel", 1), call.spatial("stride", 1), call.spatial("dilate", 1)
@@ -62,7 +62,13 @@ def _(call: ExportCall) -> str:
     )
 
 
-@exports("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", "_contrib_BatchNormWithReLU")
+@exports(
+    "BatchNorm",
+    "BatchNorm_v1",
+    "_contrib_SyncBatchNorm",
+    "_contrib_BatchNormWithReLU",
+    without_effect=("momentum", "use_global_stats", "ndev", "key"),
+)
 def _(call: ExportCall) -> str:
     if call.attr("output_mean_var"):
         raise refuse(call, "output_mean_var: ONNX's BatchNormalization tells no mean and variance in inference")
@@ -95,10 +101,10 @@ def _(call: ExportCall) -> str:
 def _(call: ExportCall) -> str:
     if call.attr("output_mean_var"):
         raise refuse(call, "output_mean_var: expected False, got True: ask for the mean by mx.sym.mean")
-    groups, shape = int(call.attr("num_groups")), call.shapes[0]
+    groups = int(call.attr("num_groups"))
     data = call.emit("Reshape", call.inputs[0], call.ints([0, groups, -1]))
     out = call.emit("InstanceNormalization", data, *call.inputs[1:], epsilon=float(call.attr("eps")))
-    return call.reshape(out, (shape[0], groups, None), shape)
+    return call.reshape_as(out, 0)
 
 
 @exports("LRN")
@@ -137,7 +143,7 @@ def _(call: ExportCall) -> str:
     return call.emit(ACTIVATIONS[kind], call.inputs[0])
 
 
-@exports("LeakyReLU")
+@exports("LeakyReLU", without_effect=("slope", "lower_bound", "upper_bound"))
 def _(call: ExportCall) -> str:
     kind, data = call.attr("act_type"), call.inputs[0]
     if kind == "prelu":
@@ -171,14 +177,25 @@ def _(call: ExportCall) -> str:
     return call.emit("LogSoftmax" if name == "log_softmax" else "Softmax", data, axis=call.axis())
 
 
-@exports("SoftmaxOutput")
+@exports(
+    "SoftmaxOutput",
+    without_effect=(
+        "grad_scale",
+        "ignore_label",
+        "use_ignore",
+        "normalization",
+        "out_grad",
+        "smooth_alpha",
+        "preserve_shape",
+    ),
+)
 def _(call: ExportCall) -> str:
     if call.attr("multi_output"):
         return call.emit("Softmax", call.inputs[0], axis=1)
     if call.attr("preserve_shape") or call.rank == 2:
         return call.emit("Softmax", call.inputs[0], axis=-1)
     flat = call.emit("Softmax", call.emit("Flatten", call.inputs[0], axis=1), axis=-1)
-    return call.reshape(flat, (call.shapes[0][0], None), call.shapes[0])
+    return call.reshape_as(flat, 0)
 
 
 @exports("SoftmaxActivation")
@@ -188,36 +205,58 @@ def _(call: ExportCall) -> str:
     return call.emit("Softmax", call.inputs[0], axis=-1)
 
 
-@exports("LogisticRegressionOutput")
+@exports("LogisticRegressionOutput", without_effect=("grad_scale",))
 def _(call: ExportCall) -> str:
     return call.emit("Sigmoid", call.inputs[0])
 
 
-@exports("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput", "MakeLoss", "make_loss", "BlockGrad", "_copy")
+@exports(
+    "LinearRegressionOutput",
+    "MAERegressionOutput",
+    "SVMOutput",
+    "MakeLoss",
+    "make_loss",
+    "BlockGrad",
+    "_copy",
+    without_effect=(
+        "grad_scale",
+        "normalization",
+        "valid_thresh",
+        "margin",
+        "regularization_coefficient",
+        "use_linear",
+    ),
+)
 def _(call: ExportCall) -> str:
     return call.emit("Identity", call.inputs[0])
 
 
-@exports("_copyto", "IdentityAttachKLSparseReg", "_contrib_gradientmultiplier", "_identity_with_attr_like_rhs")
+@exports(
+    "_copyto",
+    "IdentityAttachKLSparseReg",
+    "_contrib_gradientmultiplier",
+    "_identity_with_attr_like_rhs",
+    without_effect=("momentum", "penalty", "sparseness_target", "scalar"),
+)
 def _(call: ExportCall) -> str:
     return call.emit("Identity", call.inputs[0])
 
 
-@exports("Dropout")
+@exports("Dropout", without_effect=("p", "axes"))
 def _(call: ExportCall) -> str:
     if call.attr("mode") == "always":
         raise refuse(call, "mode='always': ONNX's Dropout drops nothing in inference: expected mode='training'")
     return call.emit("Identity", call.inputs[0])
 
 
-@exports("Embedding")
+@exports("Embedding", without_effect=("input_dim", "output_dim"))
 def _(call: ExportCall) -> str:
     index = call.as_type(call.inputs[0], call.dtypes[0], np.int64)
     index = call.emit("Clip", index, call.ints(0), call.ints(call.size(1, 0) - 1))  # MXNet takes the nearest row
     return call.emit("Gather", call.inputs[1], index, axis=0)
 
 
-@exports("UpSampling")
+@exports("UpSampling", without_effect=("multi_input_mode", "num_filter"))
 def _(call: ExportCall) -> str:
     scale = int(call.attr("scale"))
     if call.attr("sample_type") == "bilinear":

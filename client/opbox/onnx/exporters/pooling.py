@@ -10,7 +10,7 @@ import numpy as np
 from ..exporting import ExportCall, exports, refuse
 
 
-@exports("Pooling")
+@exports("Pooling", without_effect=("kernel", "stride", "pad", "pooling_convention", "count_include_pad", "p_value"))
 def _(call: ExportCall) -> str:
     if call.attr("layout") and not str(call.attr("layout")).startswith("NC"):
         raise refuse(call, f"expected a layout with the channels second, got {call.attr('layout')}: transpose it")
@@ -19,12 +19,32 @@ def _(call: ExportCall) -> str:
 
 
 def _global(call: ExportCall, kind: str) -> str:
-    data = call.inputs[0]
+    data, axes = call.inputs[0], list(range(2, call.rank))
     if kind == "sum":
-        return call.emit("ReduceSum", data, call.ints(list(range(2, call.rank))), keepdims=1)
+        return call.emit("ReduceSum", data, call.ints(axes), keepdims=1)
+    if kind == "lp" and _is_signed(call):
+        return _root(call, call.emit("ReduceSum", _power(call, data), call.ints(axes), keepdims=1))
     if kind == "lp":
         return call.emit("GlobalLpPool", data, p=int(call.attr("p_value")))
     return call.emit({"max": "GlobalMaxPool", "avg": "GlobalAveragePool"}[kind], data)
+
+
+def _is_signed(call: ExportCall) -> bool:
+    """Whether the power keeps the signs, as MXNet's sums do and ONNX's do not."""
+    return int(call.attr("p_value")) % 2 == 1
+
+
+def _power(call: ExportCall, data: str) -> str:
+    """The data to the power of 1 or 3."""
+    return data if int(call.attr("p_value")) == 1 else call.emit("Mul", call.emit("Mul", data, data), data)
+
+
+def _root(call: ExportCall, total: str) -> str:
+    """The sum itself, or its cube root."""
+    if int(call.attr("p_value")) == 1:
+        return total
+    size = call.emit("Pow", call.emit("Abs", total), call.constant(1 / 3))
+    return call.emit("Mul", call.emit("Sign", total), size)
 
 
 def _windows(call: ExportCall, kind: str) -> str:
@@ -33,6 +53,9 @@ def _windows(call: ExportCall, kind: str) -> str:
     after, rounded_up = list(pad), None
     if call.attr("pooling_convention") != "valid":
         if None in call.shapes[0][2:] and call.attr("pooling_convention") == "full":
+            # ONNX leaves out a window that begins behind the data, and has no sums of windows that end there.
+            if kind in ("sum", "lp") or any(s + p > k for k, s, p in zip(kernel, stride, pad, strict=True)):
+                call.static(call.shapes[0][2:])
             rounded_up = 1
         else:
             inside, outside = call.static(call.shapes[0][2:]), call.static(call.out_shapes[0][2:])
@@ -44,6 +67,9 @@ def _windows(call: ExportCall, kind: str) -> str:
     data = call.inputs[0]
     if kind == "max":
         return call.emit("MaxPool", data, **windows)
+    if kind == "lp" and _is_signed(call):
+        mean = call.emit("AveragePool", _power(call, data), count_include_pad=1, **windows)
+        return _root(call, call.emit("Mul", mean, call.constant(math.prod(kernel))))
     if kind == "lp":
         windows.pop("ceil_mode")
         return call.emit("LpPool", data, p=int(call.attr("p_value")), **windows)

@@ -13,10 +13,10 @@ GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_relu": (0,), "rnn_tanh": (
 OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_relu": "RNN", "rnn_tanh": "RNN"}
 
 
-@exports("RNN")
+@exports("RNN", without_effect=("p", "lstm_state_clip_nan"))
 def _(call: ExportCall) -> list[str]:
-    for key in ("projection_size", "lstm_state_clip_min", "use_sequence_length"):
-        if call.attr(key):
+    for key in ("projection_size", "lstm_state_clip_min", "lstm_state_clip_max", "use_sequence_length"):
+        if call.attr(key) is not None and call.attr(key) is not False:
             raise refuse(call, f"{key}: expected it not to be set, got {call.attr(key)}: ONNX's layers lack it")
     mode, size, layers = call.attr("mode"), int(call.attr("state_size")), int(call.attr("num_layers"))
     ways = 2 if call.attr("bidirectional") else 1

@@ -31,10 +31,28 @@ def _(call: ExportCall) -> str:
     return call.emit("Flatten", call.inputs[0], axis=1)
 
 
-@exports("Reshape", "reshape_like", "squeeze", "expand_dims")
+@exports(
+    "Reshape",
+    "reshape_like",
+    "squeeze",
+    "expand_dims",
+    without_effect=(
+        "shape",
+        "reverse",
+        "target_shape",
+        "keep_highest",
+        "lhs_begin",
+        "lhs_end",
+        "rhs_begin",
+        "rhs_end",
+        "axis",
+    ),
+)
 def _(call: ExportCall) -> str:
     if _name(call) == "expand_dims":
         return call.emit("Unsqueeze", call.inputs[0], call.ints([call.axis(rank=call.rank + 1)]))
+    if _name(call) == "reshape_like" and call.shapes[1] == call.out_shapes[0] and call.attr("lhs_begin") is None:
+        return call.reshape_as(call.inputs[0], 1)
     out = call.reshape(call.inputs[0], call.shapes[0], call.out_shapes[0])
     return call.emit("Identity", out) if out == call.inputs[0] else out
 
@@ -83,7 +101,7 @@ def _(call: ExportCall) -> str:
     return call.emit("Slice", call.inputs[0], call.ints([0] * len(axes)), ends, call.ints(axes))
 
 
-@exports("SliceChannel", "_split_v2")
+@exports("SliceChannel", "_split_v2", without_effect=("indices", "sections"))
 def _(call: ExportCall) -> list[str]:
     axis = call.axis()
     whole = call.size(0, axis)
@@ -128,7 +146,9 @@ def _(call: ExportCall) -> str:
     return _sliced(call, [FAR] * len(axes), [-FAR] * len(axes), axes, [-1] * len(axes))
 
 
-@exports("broadcast_to", "broadcast_axis", "broadcast_like")
+@exports(
+    "broadcast_to", "broadcast_axis", "broadcast_like", without_effect=("shape", "axis", "size", "lhs_axes", "rhs_axes")
+)
 def _(call: ExportCall) -> str:
     before, after = call.shapes[0], call.out_shapes[0]
     same_rank = len(before) == len(after)
@@ -138,7 +158,7 @@ def _(call: ExportCall) -> str:
     return call.emit("Expand", call.inputs[0], call.ints(call.static(sizes)))
 
 
-@exports("Pad")
+@exports("Pad", without_effect=("constant_value",))
 def _(call: ExportCall) -> str:
     width = [int(w) for w in call.attr("pad_width")]
     mode = call.attr("mode")
@@ -177,7 +197,7 @@ def _(call: ExportCall) -> str:
     return call.emit("Gather", call.inputs[0], index, axis=axis)
 
 
-@exports("pick")
+@exports("pick", without_effect=("keepdims",))
 def _(call: ExportCall) -> str:
     axis = call.attr("axis")
     if axis is None:
@@ -210,14 +230,14 @@ def _(call: ExportCall) -> str:
 # -- constants ------------------------------------------------------------------------------------------------------
 
 
-@exports("_zeros", "_ones", "_full")
+@exports("_zeros", "_ones", "_full", without_effect=("shape",))
 def _(call: ExportCall) -> str:
     value = {"_zeros": 0, "_ones": 1}.get(_name(call))
     value = call.attr("value") if value is None else value
     return call.constant(np.full(call.static(call.out_shapes[0]), value))
 
 
-@exports("_arange")
+@exports("_arange", without_effect=("start", "stop", "step", "repeat"))
 def _(call: ExportCall) -> str:
     if call.attr("infer_range"):
         raise refuse(call, "infer_range: expected False, got True: give stop")
