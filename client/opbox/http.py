@@ -34,6 +34,7 @@ from opbox_protocol.transport import Reply
 from . import address
 from .not_opbox import HttpAnswer, is_of_opbox, is_refusal_of_opbox, not_opbox_error
 from .proxies import proxy_for
+from .request_writing import send_request
 
 __all__ = ["HttpTransport"]
 
@@ -43,8 +44,6 @@ LONGEST_PAUSE_S = 10.0
 """The longest time that a server's Retry-After is taken for."""
 SHOWN_BYTES = 4096
 """Bytes of an answer that is not opbox's, which say what it is."""
-SMALL = 1 << 16
-"""Frames up to this many bytes leave in one write."""
 
 
 class HttpTransport:
@@ -205,8 +204,9 @@ class HttpTransport:
             connection, fresh = self._connection(begun)
             response = http.client.HTTPResponse(connection, method=method)
             try:
-                _send(connection, [head, *chunks])
+                sent = send_request(connection, [head, *chunks], self._timeout)
                 response.begin()
+                response.will_close |= not sent
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError) as error:
                 response.close()
                 connection.close()
@@ -308,16 +308,6 @@ class HttpTransport:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-
-
-def _send(connection: socket.socket, chunks: list[Any]) -> None:
-    """Write a request: small ones at once, so that the server wakes up once."""
-    if sum(map(len, chunks)) <= SMALL:
-        connection.sendall(b"".join(chunks))
-        return
-    connection.sendall(b"".join(chunks[:2]))
-    for chunk in chunks[2:]:
-        connection.sendall(chunk)
 
 
 def _read(response: http.client.HTTPResponse) -> Any:

@@ -34,6 +34,7 @@ from .base import CodePlace, line_of, source_place
 from .gate import Gate
 from .known_graphs import known_graphs, needed_names
 from .pending import CommandBatch, Pending
+from .request_limits import RequestLimits
 from .session_opening import open_session
 from .unfilled_places import UnfilledPlaces
 
@@ -115,6 +116,7 @@ class Session:
         self.id: str = answer["id"]
         self._ttl = float(answer.get("ttl_s", 600))
         self._path = routes.COMMANDS.format(id=self.id)
+        self._limits = RequestLimits(answer.get("limits", {}), self._transport.address)
 
     def reopen(self) -> None:
         """Begin anew on the engine, which has lost the session; what was on its way fails with the loss.
@@ -158,13 +160,30 @@ class Session:
         """Add a command to the batch; `tensor` travels with it, and must not change until it has.
 
         Raises:
+            LimitError: the server takes no request with such a tensor.
             TransportError: the session is closed, or its server is gone.
         """
-        self._raise_if_ended()
+        self._make_place(1, tensor)
         self._recorded.append((command, source_place(), tensor, None))
         if tensor is not None:
             self._recorded_bytes += tensor.nbytes
         if len(self._recorded) >= BATCH_COMMANDS or self._recorded_bytes >= BATCH_BYTES:
+            self.flush()
+
+    def _make_place(self, commands: int, tensor: np.ndarray[Any, Any] | None = None) -> None:
+        """Send what is recorded, if the server would not take it with so many commands, and the tensor, behind it.
+
+        Raises:
+            LimitError: the server takes no request with such a tensor.
+            TransportError: the session is closed, or its server is gone.
+        """
+        self._raise_if_ended()
+        limits, count = self._limits, len(self._recorded)
+        if tensor is not None:
+            limits.check(tensor)
+        if count + commands > limits.commands or (
+            tensor is not None and not limits.has_place(tensor, count, self._recorded_bytes)
+        ):
             self.flush()
 
     def _raise_if_ended(self) -> None:
@@ -173,7 +192,7 @@ class Session:
 
     def fetch(self, id: int) -> Pending:
         """The value that the array has at this point of the stream, when it has come."""
-        self._raise_if_ended()
+        self._make_place(1)
         pending = Pending(self)
         self._recorded.append(({"do": "fetch", "id": id, "as": ""}, source_place(), None, pending))
         return pending
@@ -190,7 +209,7 @@ class Session:
 
     def ask_all(self, commands: Sequence[Command]) -> list[dict[str, Any]]:
         """Return the results of commands that travel together; waits for the answers."""
-        self._raise_if_ended()
+        self._make_place(len(commands))
         place = source_place()
         waiting = [Pending(self) for _ in commands]
         self._recorded.extend([(c, place, None, pending) for c, pending in zip(commands, waiting, strict=True)])

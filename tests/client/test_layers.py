@@ -15,14 +15,15 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 LAYERS = (
     # What knows nothing of operators and engines.
     "_lazy absent address attribute base drawing engine file_errors foreign freed gate html http known_graphs "
-    "live_display lr_scheduler misc name nesting not_opbox notebook proxies registry script_errors session_scope "
+    "live_display lr_scheduler misc name nesting not_opbox notebook proxies registry request_writing "
+    "script_errors session_scope "
     "tensor_members token_store unfilled_places user_frames util",
     "_schema python_operators",
     # The source of operators that users write.
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "
     "operator.instances operator.keywords operator.modules operator.saved operator.sending operator.statements "
     "operator.values",
-    "connection context device_sessions inference pending session session_opening",
+    "connection context device_sessions inference pending request_limits session session_opening",
     "ndarray",
     "binding executor monitoring recovery",
     "symbol",

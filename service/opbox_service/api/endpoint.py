@@ -144,7 +144,10 @@ class Endpoint:
         """Raise LimitError for a body that is larger than any owner may send."""
         limit = self._settings.max_body_bytes
         if length is not None and length > limit:
-            raise LimitError(f"body: expected at most {limit} bytes, got {length}")
+            raise LimitError(
+                f"body: expected at most {limit} bytes, got {length}: send less at a time, or start the server with a "
+                "larger OPBOX_MAX_BODY_BYTES"
+            )
 
     def count(self, owner: str, nbytes: int) -> None:
         """Count so many bytes more, or less, of bodies and unread answers as an owner's."""

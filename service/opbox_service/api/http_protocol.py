@@ -4,11 +4,15 @@ uvicorn's own copies a body five times between the socket and a buffer of the ap
 its parser hands on, onto the end of what has come, into a message, and into the buffer. Here at most the first 64 KiB
 of a request go that way. The parser is not shown the rest: its length is known, and the kernel writes it where it
 belongs.
+
+A connection that ends with an answer to a request that is not here as a whole ends in two steps: what still comes is
+read and dropped for a while. Closed at once, it would be reset, and the answer lost on its way or in the client.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -17,12 +21,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from .receiving import receive_into
 from .request_context import Disconnected, Receive
 
-__all__ = ["RECEIVE_INTO", "HttpProtocol"]
+__all__ = ["LINGER_BYTES", "LINGER_S", "RECEIVE_INTO", "HttpProtocol"]
 
 RECEIVE_INTO = "opbox.receive_into"
 """The ASGI extension whose value does what `receiving.receive_into` does, without copies."""
 HEAD_BYTES = 1 << 16
 """Bytes that are read at a time for the parser."""
+LINGER_S, LINGER_BYTES = 5.0, 256 << 20
+"""Seconds and bytes in which a client is to notice that it has been answered before its request was whole."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -37,11 +43,24 @@ class HttpProtocol(HttpToolsProtocol):
         self._reader = _Reader(self)
         self._extensions = {RECEIVE_INTO: self._receive_into}
         transport.set_protocol(self._reader)
+        self.transport: Any = _LingeringTransport(transport, self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         super().connection_lost(exc)
         self._extensions = {}  # which refers to this object
+        self.transport.lost()
+
+    @property
+    def answered_early(self) -> bool:
+        """True if a request has been answered whose body is not all here."""
+        cycle = self.cycle
+        return cycle is not None and cycle.response_complete and cycle.more_body
+
+    def drop_the_rest(self, close: Callable[[], None]) -> None:
+        """Read what still comes, and drop it; `close` is called when it has been enough."""
+        self._reader.drop(LINGER_BYTES, close)
+        self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
         """The parser has come to a request."""
@@ -80,6 +99,49 @@ class HttpProtocol(HttpToolsProtocol):
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
 
 
+class _LingeringTransport:
+    """uvicorn's transport, which it closes behind the answer that ends a connection: here in two steps (see above).
+
+    Args:
+        transport: asyncio's.
+        http: the connection's protocol.
+    """
+
+    def __init__(self, transport: asyncio.Transport, http: HttpProtocol) -> None:
+        self._transport = transport
+        self._http: HttpProtocol | None = http
+        self._timer: asyncio.TimerHandle | None = None
+        self.write = transport.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """True if nothing more is to be sent."""
+        return self._timer is not None or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close the connection; behind an early answer a while later, unless it is closed once more."""
+        http = self._http
+        if http is None or self.is_closing() or not http.answered_early:
+            self._end()
+            return
+        self._timer = http.loop.call_later(LINGER_S, self._end)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        http.drop_the_rest(self._end)
+
+    def lost(self) -> None:
+        """The connection has ended."""
+        self._http = None  # which refers to this object
+        self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.close()
+
+
 class _Reader(asyncio.BufferedProtocol):
     """Reads a connection: for the parser, or into a buffer that is to be filled.
 
@@ -94,6 +156,9 @@ class _Reader(asyncio.BufferedProtocol):
         self._at = 0
         self._filled: asyncio.Future[None] | None = None
         self._dropping = False
+        self._dropped = 0
+        self._most = 0
+        self._enough: Callable[[], None] = lambda: None
 
     def fill(self, view: memoryview) -> asyncio.Future[None]:
         """Read into `view` next; the future is done when it is full."""
@@ -101,10 +166,11 @@ class _Reader(asyncio.BufferedProtocol):
         self._filled = self._http.loop.create_future()
         return self._filled
 
-    def drop(self) -> None:
-        """Write into the view no more; what comes from now on is dropped."""
+    def drop(self, most: int = 0, enough: Callable[[], None] = lambda: None) -> None:
+        """Write into the view no more; what comes from now on is dropped. From `most` bytes on `enough` is called."""
         self._view = self._filled = None
         self._dropping = True
+        self._most, self._enough = most, enough
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that the socket reads into."""
@@ -114,7 +180,11 @@ class _Reader(asyncio.BufferedProtocol):
         """So many bytes were read there."""
         http = self._http
         if self._view is None:
-            if not self._dropping:
+            if self._dropping:
+                self._dropped += nbytes
+                if self._dropped >= self._most:
+                    self._enough()
+            else:
                 data: Any = self._head[:nbytes]  # uvicorn hands it on to the parser, which takes any buffer
                 http.data_received(data)
                 cycle = http.cycle

@@ -40,7 +40,10 @@ def header_length(headers: dict[bytes, bytes], length: int | None, settings: Set
         raise BadRequestError(f"{HEADER_LENGTH}: expected a number of bytes, got {text.decode('latin-1')[:40]!r}")
     header_length = int(text)
     if header_length > settings.max_header_bytes:
-        raise LimitError(f"{HEADER_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {header_length}")
+        raise LimitError(
+            f"{HEADER_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {header_length}: send less at a "
+            "time, or start the server with a larger OPBOX_MAX_HEADER_BYTES"
+        )
     if length is not None and header_length > length:
         raise BadRequestError(f"{HEADER_LENGTH}: expected at most the body's {length} bytes, got {header_length}")
     return header_length

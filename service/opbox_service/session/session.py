@@ -426,4 +426,8 @@ class ServerSession:
             "commands": settings.max_commands,
             "waiting": settings.max_waiting,
             "body_bytes": settings.max_body_bytes,
+            "header_bytes": settings.max_header_bytes,
+            "tensors": settings.max_tensors,
+            "rank": settings.max_rank,
+            "elements": settings.max_elements,
         }
