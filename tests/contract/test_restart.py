@@ -223,10 +223,10 @@ def test_a_client_does_not_wait_for_ever(sharing: Servers) -> None:
     server.send_signal(signal.SIGTERM)
     assert server.wait(30) == 0
     begun = time.monotonic()
-    with pytest.raises(TransportError, match="nothing has listened for 1 s"):
+    with pytest.raises(TransportError, match=r"nothing has listened for \d+ s"):
         client.call("GET", "/v2")
     assert 0.2 < time.monotonic() - begun < 10
-    with pytest.raises(TransportError, match="nothing has listened for 1 s"):
+    with pytest.raises(TransportError, match=r"nothing has listened for \d+ s"):
         client.call("DELETE", "/v1/sessions/0")
     client.close()
 
