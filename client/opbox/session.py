@@ -177,7 +177,8 @@ class Session:
             LimitError: the server takes no request with such a tensor.
             TransportError: the session is closed, or its server is gone.
         """
-        self._raise_if_ended()
+        if self._closed or self._broken is not None:
+            self._raise_if_ended()
         limits, count = self._limits, len(self._recorded)
         if tensor is not None:
             limits.check(tensor)
