@@ -56,6 +56,8 @@ class Pending:
         if self._error is not None:
             self._session.delivered(self._error)
             raise self._error
+        if self._session.warnings:
+            self._session.warn()
         return self._value
 
     def settle(self, value: Any = None, error: Exception | None = None) -> None:

@@ -18,6 +18,7 @@ import itertools
 import queue
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
@@ -30,7 +31,7 @@ from opbox_protocol.errors import CancelledError, InternalError, MXNetError, Tra
 from opbox_protocol.signal_shield import is_shielded, shielded
 from opbox_protocol.transport import Reply, Transport
 
-from .base import CodePlace, line_of, source_place
+from .base import CodePlace, line_of, source_place, user_level
 from .gate import Gate
 from .known_graphs import known_graphs, needed_names
 from .pending import CommandBatch, Pending
@@ -52,6 +53,8 @@ PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 """Between such tries: each pause is twice as long as the one before."""
 LOST = "all arrays and executors there are lost; fit(checkpoint_every=…) goes on from a checkpoint after a loss"
 """What the end of a server means for a session."""
+KEPT_WARNINGS = 100
+"""The engine's last sentences of warning, which stay."""
 KEPT_BATCHES = 256
 """Batches whose places in the user's code are remembered, for errors that are reported late."""
 PATIENCE_AFTER_INTERRUPT_S = 2.0
@@ -73,6 +76,7 @@ class Session:
         free: lets go of an array or executor by its number, which leaves with the next batch. Called by finalizers, so
             it takes no lock.
         requests: batches sent so far.
+        warnings, heard: the engine's warnings that the user has not been given yet; and the last ones that came.
         graphs: those that its engine has been sent.
     """
 
@@ -89,6 +93,9 @@ class Session:
         self._freed: deque[int] = deque()
         self.free = self._freed.append
         self._places: dict[int, list[CodePlace]] = {}
+        self.warnings: deque[str] = deque()
+        self.heard: deque[str] = deque(maxlen=KEPT_WARNINGS)
+        self._warned: set[str] = set()
         self._error: Exception | None = None
         self._broken: Exception | None = None
         self._loss = ""
@@ -237,6 +244,7 @@ class Session:
             self.delivered(batch.error)
             raise batch.error
         self.raise_pending()
+        self.warn()
 
     def _wait_for(self, pending: Pending | None) -> CommandBatch:
         """Send what is recorded, if the value's command is among it, and wait; for all of it without a value."""
@@ -255,6 +263,19 @@ class Session:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def _hear(self, sentences: Sequence[str]) -> None:
+        """Keep the engine's warnings for the user's thread, each sentence once."""
+        self.heard.extend(sentences)
+        for sentence in sentences:
+            if sentence not in self._warned:
+                self._warned.add(sentence)
+                self.warnings.append(sentence)
+
+    def warn(self) -> None:
+        """Give the user the warnings that have come, in the thread that waits for a value."""
+        while self.warnings:
+            warnings.warn(self.warnings.popleft(), stacklevel=user_level())
 
     def delivered(self, error: Exception) -> None:
         """Note that an error has been raised to the user."""
@@ -407,6 +428,8 @@ class Session:
         try:
             reply = self._post(header, batch)
             batch.tensors = {}
+            if sentences := reply.header.get("warnings"):
+                self._hear(sentences)
             batch.settle(reply)
         except (TransportError, WireError) as error:
             self._failed(batch, error, fatal=True)

@@ -40,6 +40,7 @@ ELSEWHERE = frozenset(
         "DEBUG",
         "RUNTIME_DIR",
         "COMPUTE_LEVEL",
+        "UNWRITTEN",
         "FUSION",
         "C_KERNELS",
         "CACHE_DIR",

@@ -29,6 +29,8 @@ __all__ = ["BASES", "UploadedOperator", "Definitions", "active"]
 BASES: Mapping[str, type] = {"Custom": CustomOpProp, "_NumpyOp": NumpyOp, "_NDArrayOp": NDArrayOp}
 MOST = 1000
 """Sources of a session."""
+MOST_WARNINGS = 100
+"""Sentences that wait for an answer to go with."""
 _active: ContextVar[Definitions | None] = ContextVar("opbox_definitions", default=None)
 _numbers = itertools.count(1)
 
@@ -105,6 +107,7 @@ class Definitions:
         self.local = LocalSession(backend, random, device, budget, self._take)
         self._by_code: dict[tuple[str, str, str], UploadedOperator] = {}
         self._by_name: dict[tuple[str, str], UploadedOperator] = {}
+        self._warnings: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._by_code)
@@ -154,6 +157,16 @@ class Definitions:
                 "command with its source first"
             )
         return definition
+
+    def warn(self, sentence: str) -> None:
+        """Keep a sentence for the program, which gets it with the next answer."""
+        if len(self._warnings) < MOST_WARNINGS:
+            self._warnings[sentence] = None
+
+    def take_warnings(self) -> list[str]:
+        """Return the sentences kept, and forget them."""
+        warnings, self._warnings = list(self._warnings), {}
+        return warnings
 
     def scope(self) -> AbstractContextManager[None]:
         """While the block runs, these are the definitions that graphs of this thread refer to."""

@@ -15,8 +15,10 @@ from opbox.ndarray import NDArray
 from opbox_ops.compute import Array, Arrays, OpContext, OpReq, Outputs
 from opbox_protocol.errors import MXNetError
 
+from .definitions import active
 from .description import Description
 from .local_session import LocalSession
+from .unwritten import Mark, fill_value, mark_of
 from .user_traceback import user_error
 
 __all__ = ["OperatorInstance"]
@@ -32,10 +34,11 @@ class _Prepared:
         context: whose `req` and `call` say how each output is written, and what it is where it is None.
         arguments: forward's or backward's, by name.
         after: (target, apart) of outputs that are brought in place afterwards.
+        marks: by its number, each output that the user's code is to write, and its marks; see `unwritten`.
         on_device: whether a NumpyOp reads arrays that are not the host's.
     """
 
-    __slots__ = ("after", "arguments", "context", "inputs", "on_device", "outputs")
+    __slots__ = ("after", "arguments", "context", "inputs", "marks", "on_device", "outputs")
 
     def __init__(self, context: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         self.context = context
@@ -43,6 +46,7 @@ class _Prepared:
         self.outputs = outputs
         self.arguments: dict[str, Any] = {}
         self.after: list[tuple[Array, Array]] = []
+        self.marks: dict[int, tuple[Array, Mark | None]] = {}
         self.on_device = False
 
     def is_for(self, context: OpContext, inputs: Arrays, outputs: Outputs) -> bool:
@@ -69,6 +73,7 @@ class OperatorInstance:
         self._reads = described.backward_reads()
         self._forward: _Prepared | None = None
         self._backward: _Prepared | None = None
+        self._is_loss = not any(number < len(described.outputs) for number in self._reads)
         with local.inside():
             self._operator = described.create(local.context, shapes, dtypes)
 
@@ -92,6 +97,11 @@ class OperatorInstance:
         arguments = {key: list(value) if type(value) is list else value for key, value in call.arguments.items()}
         if call.on_device:
             arguments = {key: [_host(array) for array in arrays] for key, arrays in arguments.items()}
+        for target, mark in call.marks.values():
+            if mark is not None:
+                mark.put()
+            else:
+                target.fill(fill_value(target.dtype))
         with self._local.inside(), self._described.definition.names():
             try:
                 result = getattr(self._operator, method)(**arguments)
@@ -99,6 +109,9 @@ class OperatorInstance:
                     self._refuse_result(method, result)
             except BaseException as error:
                 raise user_error(method, error) from error
+        for number, (_, mark) in call.marks.items():
+            if mark is not None and mark.take() and not (method == "backward" and self._is_label(number)):
+                self._report(method, number)
         for target, apart in call.after:
             result = apart
             if isinstance(apart, np.ndarray) and not isinstance(target, np.ndarray):
@@ -115,6 +128,28 @@ class OperatorInstance:
                 f"expected its results to be written into {target}, got {type(result).__name__} returned, "
                 f"which nothing reads: write {how}"
             )
+
+    def _is_label(self, number: int) -> bool:
+        """Return whether an input has no gradient by its nature, so that MXNet's own operators write none."""
+        return number > 0 and (self._is_loss or self._described.arguments[number].endswith("label"))
+
+    def _report(self, method: str, number: int) -> None:
+        """Tell the user of an output that his code has not written to; the client says each sentence once."""
+        described = self._described
+        kind, target, names = {
+            "forward": ("output", "out_data", described.outputs),
+            "backward": ("gradient", "in_grad", described.arguments),
+        }[method]
+        how = (
+            f"self.assign({target}[{number}], req[{number}], value)"
+            if self._is_custom
+            else f"{target}[{number}][:] = …"
+        )
+        filled = "NaN" if np.isnan(fill_value(np.float32)) else "zeros"
+        active().warn(
+            f"{described.definition.op_type}: {method}: expected {kind} {number} ({names[number]!r}) to be written, "
+            f"got nothing, and gives {filled}: write {how}"
+        )
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
@@ -175,7 +210,8 @@ class OperatorInstance:
 
     def _outputs(self, call: _Prepared) -> list[Any]:
         handles: list[Any] = []
-        for array, spec in zip(call.outputs, call.context.call.outputs, strict=True):
+        adding = [number for number, req in enumerate(call.context.req) if req == OpReq.ADD]
+        for number, (array, spec) in enumerate(zip(call.outputs, call.context.call.outputs, strict=True)):
             target = self._backend.empty(spec.shape, spec.dtype) if array is None else array
             if not self._is_numpy:
                 handles.append(self._local.wrap(target))
@@ -185,6 +221,9 @@ class OperatorInstance:
                 handles.append(np.zeros(spec.shape, spec.dtype))
                 if array is not None:
                     call.after.append((array, handles[-1]))
+                    target = handles[-1]
+            if array is not None and number not in adding:
+                call.marks[number] = target, mark_of(target)
         return handles
 
 

@@ -114,6 +114,10 @@ class CommandsAnswer(BaseModel):
     """The tensors and results that the batch asked for."""
 
     results: list[dict[str, Any]] = Field(description="Of describing commands, with their `command` number.")
+    warnings: list[str] = Field(
+        default=[],
+        description="What the program is to be told of operators of its own; left out when there is nothing.",
+    )
     outputs: list[Tensor] = Field(default=[], description="What was fetched.")
 
 

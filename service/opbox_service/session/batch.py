@@ -38,6 +38,7 @@ class Batch:
         since: when it came, by time.monotonic.
         own_bytes: of its own tensors, as the session's budget counts them while it waits.
         waited_for: whether somebody waits for its answer, or did before it was stopped.
+        warnings: sentences for the program, which go with the answer.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class Batch:
         "since",
         "task",
         "waited_for",
+        "warnings",
     )
 
     def __init__(
@@ -77,6 +79,7 @@ class Batch:
         self.since = time.monotonic()
         self.position = 0
         self.own_bytes = 0
+        self.warnings: list[str] = []
         self._tensors = dict(tensors)
         self._own: set[str] = set()
         self._results: list[dict[str, Any]] = []
@@ -153,7 +156,10 @@ class Batch:
         done, self.done = self.done, None
         if done is not None:
             count = 0 if isinstance(self.commands, BaseException) else len(self.commands)
-            done(error or Answer({"results": self._results}, self._outputs, commands=count))
+            header: dict[str, Any] = {"results": self._results}
+            if self.warnings:
+                header["warnings"] = self.warnings
+            done(error or Answer(header, self._outputs, commands=count))
         self._tensors.clear()
         self._outputs = {}
         self._fetched = {}

@@ -49,6 +49,8 @@ class CommandRunner:
         error = self._run(commands, batch)
         if self._table.plan is not None:
             _note_changes(self._table.plan, commands, error)
+        if error is None and batch.done is not None and len(self._definitions):
+            batch.warnings = self._definitions.take_warnings()
         return error
 
     def _run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:

@@ -42,7 +42,10 @@ __all__ = ["CodeWorker", "own_packages"]
 PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PASSED_TO_OPERATORS = tuple(
     f"OPBOX_{name}"
-    for name in ("ALLOW_TF32", "COMPUTE_LEVEL", "CUBINS", "CUBLASLT", "CUDA_GRAPHS", "CUDNN", "CUDNN_TUNE")
+    for name in (
+        *("ALLOW_TF32", "COMPUTE_LEVEL", "CUBINS", "CUBLASLT", "CUDA_GRAPHS", "CUDNN", "CUDNN_TUNE"),
+        "UNWRITTEN",
+    )
 )
 """Variables that decide how operators compute: a session with code has the numbers, and the speed, of the others."""
 PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBLAS_")
