@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 from types import SimpleNamespace
 
@@ -57,7 +58,7 @@ def banner(error: ImportError) -> ImportError:
         (DriverError(35), "the driver is too old for CuPy: install one from 580 on"),
         (DriverError(100), "this machine has no GPU that CUDA may use: look at nvidia-smi"),
         (DriverError(101), "this machine has fewer GPUs: name one that nvidia-smi lists"),
-        (DriverError(999), "CUDA error 999: what CUDA says$"),
+        (DriverError(999), "CUDA error 999: what CUDA says;"),
     ],
 )
 def test_a_device_that_is_not_there_says_why(error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +70,10 @@ def test_a_device_that_is_not_there_says_why(error: Exception, sentence: str, mo
     with pytest.raises(UnsupportedError, match=f"^device 'gpu:7' is not available: {sentence}") as caught:
         backend_for("gpu:7")
     assert "\n" not in caught.value.message
+    assert caught.value.message.endswith(
+        f"; an NVIDIA GPU is needed in the machine that computes, which is {platform.node()!r}: use mx.cpu(), or a "
+        "server on a machine that has one"
+    )
 
 
 def test_no_driver_is_not_an_old_one(monkeypatch: pytest.MonkeyPatch) -> None:

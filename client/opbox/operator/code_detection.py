@@ -5,12 +5,12 @@ A session's process is chosen when it opens, which may be long before the first 
 
 from __future__ import annotations
 
-import linecache
 import os
 import re
 import sys
 
 from .custom import get_all_registered_operators
+from .program_text import main_program
 
 __all__ = ["operator_was_defined", "will_bring_code"]
 
@@ -38,5 +38,4 @@ def will_bring_code() -> bool:
         return True
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         return True
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    return script is not None and any(_WORDS.search(line) for line in linecache.getlines(script))
+    return _WORDS.search(main_program()[1]) is not None

@@ -27,6 +27,7 @@ from .bundle import Bundle, BundledModule, Piece, SourceError
 from .closures import Closure, standalone
 from .custom import get_all_registered_operators, prop_class
 from .modules import is_bundled, is_installed, is_there, modules_of
+from .program_text import NOWHERE, main_program, text_of
 from .statements import SourceFile, bound, is_import, parsed, shown
 from .values import expression
 
@@ -244,10 +245,10 @@ class _Gatherer:
     def _file_of(self, value: Any, wanted_by: str) -> SourceFile:
         path, text = _source(value)
         if not path or not text:
+            reason = NOWHERE.get(path or "") or f"it was defined in {shown(path) if path else 'nowhere'}"
             raise SourceError(
-                f"{wanted_by}: its source cannot be read (it was defined in {shown(path) if path else 'nowhere'}): "
-                "write it in a script, a module or a notebook cell, or put it into a file and name that with "
-                "mx.operator.bundle(path)"
+                f"{wanted_by}: its source cannot be read ({reason}): write it in a script, a module or a notebook "
+                "cell, or put it into a file and name that with mx.operator.bundle(path)"
             )
         return parsed(path, text)
 
@@ -301,11 +302,16 @@ def _namespace_of(value: Any) -> dict[str, Any]:
 
 def _source(value: Any) -> tuple[str | None, str]:
     """The file of a class or function, and what is in it."""
-    path = next((function.__code__.co_filename for function in _functions(value)), None)
+    code = next((function.__code__ for function in _functions(value)), None)
+    path = code.co_filename if code is not None else None
     if path is None:
         with contextlib.suppress(TypeError, OSError):
             path = inspect.getsourcefile(value)
-    return path, "".join(linecache.getlines(path)) if path else ""
+    if path is None and value.__module__ == "__main__":
+        path = main_program()[0] or None
+    namespace = _namespace_of(value)
+    names = namespace.outer if isinstance(namespace, Closure) else namespace
+    return path, text_of(path, names, code) if path else ""
 
 
 def _line(value: Any) -> int | None:

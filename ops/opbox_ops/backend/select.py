@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import re
 from functools import cache
 
@@ -48,7 +49,10 @@ def _backend(device: str) -> Backend:
 
         return CupyBackend(int(device.removeprefix("gpu:")))
     except Exception as error:  # CuPy raises its own runtime errors when no driver or device is there
-        raise UnsupportedError(f"device {device!r} is not available: {_reason(error)}") from error
+        raise UnsupportedError(
+            f"device {device!r} is not available: {_reason(error)}; an NVIDIA GPU is needed in the machine that "
+            f"computes, which is {platform.node()!r}: use mx.cpu(), or a server on a machine that has one"
+        ) from error
 
 
 _INSUFFICIENT_DRIVER, _INVALID_DEVICE, _NO_DEVICE = 35, 101, 100
