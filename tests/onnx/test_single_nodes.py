@@ -164,6 +164,18 @@ NODES: dict[str, dict[str, Any]] = {
         "op_type": "Where",
         "inputs": [np.array([[True], [False], [True]]), floats([1, 2, 3, 4]), floats(7)],
     },
+    "Where of parts of unknown sizes": {
+        "op_type": "Where",
+        "inputs": [np.array([[True], [False], [True]]), floats([[1, 2, 3, 4]]), floats([7], [8], [9])],
+        "unknown": [0, 1, 2],
+    },
+    "ReduceSum of axes, with a word on no axes": {
+        "op_type": "ReduceSum",
+        "inputs": [ROWS, ints(-1)],
+        "attrs": {"noop_with_empty_axes": 1},
+        "constants": [1],
+    },
+    "ReduceSum of no axes": {"op_type": "ReduceSum", "inputs": [ROWS], "attrs": {"noop_with_empty_axes": 1}},
     "And of fed truths": {"op_type": "And", "inputs": [np.array([True, False]), np.array([[True], [False]])]},
     "Pow of two types": {"op_type": "Pow", "inputs": [ints(4, 9), floats(0.5, -1)]},
     "Mod by 0": {"op_type": "Mod", "inputs": [floats(1, 0, 5, -5), floats(0, 0, 3, 3)]},

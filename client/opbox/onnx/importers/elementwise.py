@@ -230,18 +230,17 @@ def _(call: ImportCall) -> Symbol:
 
 @imports("Where")
 def _(call: ImportCall) -> Symbol:
+    """MXNet's where broadcasts nothing."""
     shapes = [call.shape(i) for i in range(3)]
     if len(set(shapes)) == 1:
         return call.make("where", *(call.symbol(i) for i in range(3)))
-    parts, rank = call.aligned(0, 1, 2), max(map(len, shapes))
-    wide = [(*[1] * (rank - len(shape)), *shape) for shape in shapes]
-    for part, whole in zip(parts, wide, strict=True):
-        others = [shape for shape in wide if shape != whole]
-        if all(size == one or one == 1 for shape in others for size, one in zip(whole, shape, strict=True)):
-            like = [call.step("broadcast_like", p, part) if s != whole else p for p, s in zip(parts, wide, strict=True)]
-            return call.make("where", *like)
-    sizes = np.broadcast_shapes(*(call.known_shape(i) for i in range(3)))
-    return call.make("where", *(call.step("broadcast_to", part, shape=sizes) for part in parts))
+    parts = call.aligned(0, 1, 2)
+    if not any(None in shape for shape in shapes):
+        sizes = np.broadcast_shapes(*(call.known_shape(i) for i in range(3)))
+        return call.make("where", *(call.step("broadcast_to", part, shape=sizes) for part in parts))
+    zeros = [call.step("zeros_like", call.step("Cast", part, dtype="float32")) for part in parts]
+    whole = call.step("broadcast_add", call.step("broadcast_add", zeros[0], zeros[1]), zeros[2])
+    return call.make("where", *(call.step("broadcast_like", part, whole) for part in parts))
 
 
 @imports("IsNaN")

@@ -53,7 +53,7 @@ def _windows(call: ImportCall) -> Windows:
     inside = all(s + a <= k for k, s, a in zip(kernel, strides, after, strict=True))  # no window begins behind the data
     if None in sizes and inside and before == after:
         return Windows(kernel, strides, before, after, after, full=True)
-    known = call.known(sizes, "with ceil_mode an input 0")
+    known = call.known(sizes, "input 0, whose windows ceil_mode counts,")
     beyond = []
     for n, k, s, b, a in zip(known, kernel, strides, before, after, strict=True):
         count = -(-(n + b + a - k) // s) + 1
@@ -110,7 +110,7 @@ def _(call: ImportCall) -> Symbol:
 
 def _counts(call: ImportCall, windows: Windows, counted: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """How many elements each window's mean is of: those of the data, and of the model's own padding if counted."""
-    sizes = call.known(call.shape(0)[2:], "with padding that is not the same on both sides an input 0")
+    sizes = call.known(call.shape(0)[2:], "input 0, whose padding is not the same on both sides,")
     counts = np.ones((1,) * (len(sizes) + 2))
     rows = zip(sizes, windows.kernel, windows.strides, windows.before, windows.after, windows.beyond, strict=True)
     for axis, (n, k, s, b, a, beyond) in enumerate(rows):

@@ -12,8 +12,8 @@ NORMS = {"ReduceL1": 1, "ReduceL2": 2}
 
 
 def _reduced(call: ImportCall, op: str, data: Symbol) -> Symbol:
-    axes = call.ints(1, "axes")
-    if not axes and call.attr("noop_with_empty_axes"):
+    axes, nothing = call.ints(1, "axes"), bool(call.attr("noop_with_empty_axes"))
+    if not axes and nothing:
         return call.make("_copy", data)
     keepdims = bool(call.attr("keepdims"))
     return call.make(op, data, axis=tuple(axes) if axes else None, keepdims=keepdims)

@@ -30,7 +30,7 @@ def _(call: ImportCall) -> Symbol:
         return call.make("Flatten", call.symbol(0))
     if axis == rank:
         return call.make("Reshape", call.symbol(0), shape=(-1, 1))
-    head = call.known(call.shape(0)[:axis], "before the axis an input 0")
+    head = call.known(call.shape(0)[:axis], f"input 0 before axis {axis}")
     return call.make("Reshape", call.symbol(0), shape=(math.prod(head), -1))
 
 
