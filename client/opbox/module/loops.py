@@ -24,6 +24,7 @@ from ..ndarray import NDArray, concatenate
 from ..progress import training_bar
 from .callbacks import Callbacks, check_callbacks, listed
 from .feed import batch_named
+from .nan_watch import NanFinder, OutputWatch, watched
 from .training_recovery import TrainingRecovery, attempt
 
 __all__ = ["fit", "iter_predict", "predict", "score", "train_epoch"]
@@ -181,6 +182,7 @@ def fit(
     checkpoint_every: int | None = None,
     checkpoint_name: str = "fit",
     progress: bool | None = None,
+    check_nan: bool = False,
 ) -> None:
     """Bind, initialize and train.
 
@@ -203,6 +205,12 @@ def fit(
         progress: whether to show a bar with the time left, samples per second and metrics (plain lines where standard
             error is no terminal); None for OPBOX_PROGRESS (1 or 0), and without it for a bar at a terminal or in a
             notebook unless there is a `batch_end_callback`. What is logged stays as it is.
+        check_nan: find the first array of a step that is not finite (an argument, a node's output, a gradient) when
+            something is NaN, and name it in the log. It waits for each step and sums all arrays: for debugging. Without
+            it outputs that become NaN are told of, once, with epoch and batch. Not in MXNet.
+
+    Raises:
+        ValueError: `check_nan` beside a `monitor`.
 
     Example:
         >>> mod = mx.mod.Module(symbol)
@@ -233,8 +241,14 @@ def fit(
         for_training=True,
         force_rebind=force_rebind,
     )
+    if check_nan and monitor is not None:
+        raise ValueError("fit: check_nan: expected no monitor beside it, which watches the same arrays: leave one out")
     if monitor is not None:
         self.install_monitor(monitor)
+    finder = NanFinder() if check_nan else None
+    if finder is not None:
+        self.install_monitor(finder)
+    watch = OutputWatch(self.logger, finder)
     self.init_params(
         initializer=initializer,
         arg_params=arg_params,
@@ -256,7 +270,7 @@ def fit(
     with nullcontext() if bar is None else bar.beside_logs(self.logger):
         for epoch in epochs:
             tic = time.time()
-            batches = train_epoch(self, epoch, train_data, eval_metric, callbacks, monitor, recovery)
+            batches = train_epoch(self, epoch, train_data, eval_metric, callbacks, monitor, recovery, watch)
             if bar is not None:
                 bar.epoch_ended(batches)
             self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
@@ -276,6 +290,7 @@ def fit(
                 for name, value in values:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
             train_data.reset()
+    watch.close()
 
 
 def train_epoch(
@@ -286,6 +301,7 @@ def train_epoch(
     batch_end_callback: Callbacks,
     monitor: Any,
     recovery: TrainingRecovery | None = None,
+    watch: OutputWatch | None = None,
 ) -> int:
     """One pass over the data, and its metric in the log; returns the number of its batches.
 
@@ -308,12 +324,19 @@ def train_epoch(
             self.update()
             if recovery is not None:
                 recovery.step()
-            self.update_metric(eval_metric, data_batch.label)
+            if watch is not None:
+                watch.place = epoch, nbatch
+            with watched(eval_metric, watch):
+                self.update_metric(eval_metric, data_batch.label)
             self._flush()
+            if watch is not None:
+                watch.step_ended()
         except MXNetError as error:
             if recovery is None:
                 raise
             recovery.recover(error)
+            if watch is not None:
+                watch.drop()
         next_batch = next(batches, None)
         if next_batch is not None:
             attempt(recovery, partial(self.prepare, next_batch))
@@ -322,6 +345,8 @@ def train_epoch(
         if next_batch is None:
             # Before the callbacks: one of them may reset the metric.
             totals = attempt(recovery, eval_metric.get_global_name_value)
+            if watch is not None:
+                watch.look()
         if batch_end_callback is not None:
             param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
             for callback in listed(batch_end_callback):

@@ -7,6 +7,7 @@ from typing import Any
 from ..foreign import is_array
 from ..ndarray import NDArray
 from .feed import label_value
+from .nan_watch import OutputWatch
 
 __all__ = ["get_input_grads", "get_outputs", "get_states", "set_states", "update_metric"]
 
@@ -78,4 +79,8 @@ def update_metric(self: Any, eval_metric: Any, labels: Any, pre_sliced: bool = F
     values = {name: label_value(label) for name, label in zip(names, labels or (), strict=False)}
     wanted = eval_metric.output_names if eval_metric.output_names is not None else self._names.outputs
     outputs = zip(self._names.outputs, self._exec.outputs, strict=True)
-    eval_metric.update_later(values, {name: out._fetch_async() for name, out in outputs if name in wanted})
+    fetched = {name: out._fetch_async() for name, out in outputs if name in wanted}
+    watch = OutputWatch.of(eval_metric)
+    if watch is not None:
+        watch.take(fetched)
+    eval_metric.update_later(values, fetched)
