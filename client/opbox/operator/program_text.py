@@ -41,7 +41,7 @@ def main_program() -> tuple[str, str]:
     """The file that code of the main program names, and the program's text; "" for each that cannot be had."""
     namespace = vars(sys.modules["__main__"])
     path = namespace.get("__file__")
-    if path not in (None, *NOWHERE):  # Python calls standard input a file
+    if path is not None and path not in NOWHERE:  # Python calls standard input a file
         return path, "".join(linecache.getlines(path, namespace))
     if sys.argv[:1] == ["-c"]:
         return "<string>", _given_command()
