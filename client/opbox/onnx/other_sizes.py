@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -48,12 +49,12 @@ def _shapes(model: ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> dict[st
 
     graph = model.graph
     fed = [helper.make_tensor_value_info(v.name, v.type.tensor_type.elem_type, inputs[v.name]) for v in graph.input]
-    small = [tensor for tensor in graph.initializer if sum(tensor.dims) <= SMALL]
-    fed += [
-        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in graph.initializer
-        if tensor not in small
-    ]
+    small = []
+    for tensor in graph.initializer:
+        if math.prod(tensor.dims) <= SMALL:
+            small.append(tensor)
+        else:  # its values say nothing of shapes
+            fed.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     results = [helper.make_tensor_value_info(v.name, v.type.tensor_type.elem_type, None) for v in graph.output]
     sized = helper.make_graph(graph.node, graph.name, fed, results, small)
     whole = helper.make_model(sized, opset_imports=model.opset_import, ir_version=model.ir_version)
