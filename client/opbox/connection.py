@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opbox_protocol import routes
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.transport import ENGINES, Transport
 
@@ -49,7 +50,8 @@ def _open(url: str | None, token: str | None) -> Transport:
     from importlib.metadata import entry_points
 
     for embedded in entry_points(group=ENGINES):
-        engine: Transport = embedded.load()()
+        with collection_paused():  # its modules stay: the collector would look at all of them again and again
+            engine: Transport = embedded.load()()
         return engine
     raise MXNetError(
         "no engine: set OPBOX_URL (and OPBOX_TOKEN) to a server's address, or install opbox-service to run in this "

@@ -25,6 +25,7 @@ from threading import RLock
 from types import FrameType
 from typing import Any
 
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError, UnknownOperatorError
 from opbox_protocol.near_names import near_names
 
@@ -197,7 +198,8 @@ def load() -> None:
             return
         _loading = True
         try:
-            _import_all()
+            with collection_paused():  # what is loaded stays: the collector would look at all of it again and again
+                _import_all()
             _loaded = True
         except Exception as error:
             _broken = error

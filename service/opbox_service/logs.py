@@ -6,14 +6,12 @@ import contextlib
 import json
 import logging
 import sys
+from functools import cache
 from typing import Any, TextIO, TypeAlias
-
-import structlog
-from structlog.tracebacks import ExceptionDictTransformer
 
 from .settings import Settings
 
-__all__ = ["EXCEPTION_BYTES", "Exceptions", "configure", "exceptions_of"]
+__all__ = ["EXCEPTION_BYTES", "Exceptions", "Logger", "configure", "exceptions_of"]
 
 Exceptions: TypeAlias = "list[dict[str, Any]]"
 """An exception and what it came from, each with its type, its words and its frames: a log line's `exception`."""
@@ -21,13 +19,19 @@ EXCEPTION_BYTES = 1 << 14
 """Bytes of an exception in a log line: it comes in a worker's message, and code may raise what it likes."""
 MOST_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
 """Exceptions of a chain, characters of what each says, and frames that are tried for each: these always fit."""
-# Values of variables would take long to write out, in the API process's loop too, and may be secrets.
-_transform = ExceptionDictTransformer(show_locals=False)
+
+
+@cache
+def _transform() -> Any:
+    """Return what writes an exception as rows, without values of variables: these take long, and may be secrets."""
+    from structlog.tracebacks import ExceptionDictTransformer
+
+    return ExceptionDictTransformer(show_locals=False)
 
 
 def exceptions_of(error: BaseException) -> Exceptions:
     """The exception as a log line has it, in EXCEPTION_BYTES: what is too long loses outer frames."""
-    rows: Exceptions = _transform((type(error), error, error.__traceback__))[:MOST_EXCEPTIONS]
+    rows: Exceptions = _transform()((type(error), error, error.__traceback__))[:MOST_EXCEPTIONS]
     for row in rows:
         row["exc_value"] = row["exc_value"][:WORDS]
     for most in FRAMES:
@@ -53,15 +57,33 @@ class LogStream:
             self._stream.flush()
 
 
+class Logger:
+    """structlog's logger of a name, which loads structlog when something is logged: an engine in a script seldom does.
+
+    Args:
+        name: as in "opbox.sessions".
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, level: str) -> Any:
+        import structlog
+
+        return getattr(structlog.get_logger(self._name), level)
+
+
 def configure(settings: Settings) -> None:
     """Set structlog up for this process, and send what libraries log (uvicorn) the same way."""
+    import structlog
+
     stream: Any = LogStream(sys.stderr)
     level = getattr(logging, settings.log_level.upper())
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.ExceptionRenderer(_transform),
+        structlog.processors.ExceptionRenderer(_transform()),
     ]
     structlog.configure(
         processors=[*shared, structlog.processors.JSONRenderer()],

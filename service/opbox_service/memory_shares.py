@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import glob
 
-import structlog
-
 from opbox_ops.backend.host_memory import machine_memory
 
+from .logs import Logger
 from .settings import Settings
 
 __all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "gpu_bytes", "has_gpu", "within_machine"]
@@ -20,7 +19,7 @@ HOST = "cpu"
 LEAST = 16
 """This part of the memory of sessions is there for processes with code, whatever other sessions have."""
 
-_log = structlog.get_logger("opbox.memory")
+_log = Logger("opbox.memory")
 
 
 def device_bytes(settings: Settings) -> int:

@@ -21,9 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from opbox_protocol.errors import NotReadyError
+
+from ..logs import Logger
 
 __all__ = ["AuditLog"]
 
@@ -38,7 +38,7 @@ TEXT = 300
 LOCKED_S = 2.0
 """Seconds that a write waits for another server's."""
 
-_log = structlog.get_logger("opbox.audit")
+_log = Logger("opbox.audit")
 
 
 class AuditLog:

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import structlog
-
 from opbox_protocol.errors import NotReadyError, QuotaError
 
 from ..carriers import OwnerQuota
 from ..device_time import DeviceTime
+from ..logs import Logger
 from ..memory_shares import HOST
 from ..settings import LARGER_QUOTA, Settings
 from .accounts import Accounts, too_many_sessions
@@ -29,7 +28,7 @@ TICK_S = 1.0
 AT_ONCE = 32
 """Owners that are described before the loop has its turn."""
 
-_log = structlog.get_logger("opbox.books")
+_log = Logger("opbox.books")
 
 
 class Books:

@@ -19,11 +19,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from opbox_protocol.errors import NotReadyError
 
 from ..device_time import DeviceTime
+from ..logs import Logger
 
 __all__ = ["FLUSH_S", "SHOWN_DAYS", "DayUsage", "UsageLedger", "seconds_to_tomorrow", "today"]
 
@@ -35,7 +34,7 @@ _LOCKED_S = 2.0
 """Seconds that a write waits for another server's."""
 _LARGEST = (1 << 63) - 1
 
-_log = structlog.get_logger("opbox.usage")
+_log = Logger("opbox.usage")
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import structlog
 
 from opbox_ops.backend import device_error
 from opbox_protocol.errors import GoneError, MXNetError, OutOfMemoryError
@@ -15,13 +14,14 @@ from opbox_protocol.errors import GoneError, MXNetError, OutOfMemoryError
 from ..commands import ArrayTable, TypedCommand
 from ..commands.checkpoints import Checkpoint, CheckpointPlan, save
 from ..custom import Definitions
+from ..logs import Logger
 from .batch import Batch
 from .code_policy import Watcher
 
 __all__ = ["CommandRunner", "placed"]
 
 _NOTHING: Any = contextlib.nullcontext()
-_log = structlog.get_logger("opbox.sessions")
+_log = Logger("opbox.sessions")
 
 
 class CommandRunner:
