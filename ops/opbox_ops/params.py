@@ -196,6 +196,8 @@ class Params(BaseModel):
         Raises:
             ParamError: names the parameter, what it accepts and what it got.
         """
+        if not cls.__pydantic_complete__:
+            cls.model_rebuild(_types_namespace={})  # by itself it would look through the variables of those who call
         try:
             values = {k: v for k, v in attrs.items() if not is_hidden(k)}
             return cls.model_validate(values, context={NP_SHAPE: True} if NP_SHAPE in attrs else None)

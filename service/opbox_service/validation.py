@@ -56,7 +56,7 @@ SECRETS: Mapping[str, str] = {"too_short": "string_too_short", "too_long": "stri
 class Strict(BaseModel):
     """Base of the models: no unknown fields, no silent conversions, unchangeable."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
 
 
 class Expected:
