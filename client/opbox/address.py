@@ -16,6 +16,8 @@ def whole(url: str) -> str:
         >>> whole("127.0.0.1:8000")
         'http://127.0.0.1:8000'
     """
+    if not isinstance(url, str):
+        raise TypeError(f"url: expected an address such as http://127.0.0.1:8000, got {url!r}")
     url = url.strip()
     return url if "://" in url else f"http://{url.removeprefix('//')}"
 

@@ -56,6 +56,9 @@ def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
 def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[Any], None]:
     """A batch-end callback that logs the training metric every `period` batches."""
 
+    if period < 1:
+        raise ValueError(f"log_train_metric: period: expected 1 batch or more between two lines, got {period}")
+
     def log(param: Any) -> None:
         if param.nbatch % period == 0 and param.eval_metric is not None:
             for name, value in param.eval_metric.get_name_value():
@@ -133,6 +136,8 @@ class ProgressBar:
     """A batch-end callback that logs a bar of `length` characters, full at `total` batches."""
 
     def __init__(self, total: int, length: int = 80) -> None:
+        if total <= 0:
+            raise ValueError(f"ProgressBar: total: expected the number of an epoch's batches, got {total}")
         self.bar_len = length
         self.total = total
 

@@ -6,6 +6,7 @@ with mx.gpu(0):
 
 from __future__ import annotations
 
+import operator
 import threading
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ class Context:
 
     Raises:
         ValueError: another device type.
+        TypeError: a device id that is no integer.
     """
 
     device_typeid: int
@@ -39,12 +41,14 @@ class Context:
         kind, number = (
             (device_type.device_type, device_type.device_id)
             if isinstance(device_type, Context)
-            else (device_type, int(device_id))
+            else (device_type, device_id)
         )
         if kind not in self.devstr2type:
             raise ValueError(f"device type: expected one of {', '.join(self.devstr2type)}, got {kind!r}")
+        if not hasattr(number, "__index__"):
+            raise TypeError(f"device_id: expected a number, got {value_text(number)}")
         self.device_typeid = self.devstr2type[kind]
-        self.device_id = number
+        self.device_id = operator.index(number)
         self._before: list[Context] = []
 
     @property

@@ -68,7 +68,13 @@ class Monitor:
         return self.activated and self.re_prog.match(name) is not None
 
     def install(self, exe: Any) -> None:
-        """Watch an executor."""
+        """Watch an executor.
+
+        Raises:
+            TypeError: it is none.
+        """
+        if not hasattr(exe, "set_monitor_callback"):
+            raise TypeError(f"install: expected an executor, got {value_text(exe)}: a module has install_monitor")
         exe.set_monitor_callback(self.stat_helper, self.monitor_all, self._collects)
         self.exes.append(exe)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Layout", "flatten", "regroup"]
+__all__ = ["Layout", "flatten", "pair", "regroup"]
 
 Layout: TypeAlias = "int | list[Layout] | None"
 """None: a value by itself; a number: one value with so many outputs; a list: the layouts inside a list."""
@@ -57,3 +57,15 @@ def regroup(values: Sequence[Any], layout: Layout) -> Any:
         return [take(inner) for inner in layout]
 
     return take(layout)
+
+
+def pair(value: Any, what: str) -> tuple[Any, Any]:
+    """The two values that a loop's function has returned.
+
+    Raises:
+        ValueError: it has returned something else; `what` is the function, for the error.
+    """
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        got = f"{len(value)} values" if isinstance(value, list | tuple) else type(value).__name__
+        raise ValueError(f"{what}: expected it to return two values, got {got}")
+    return value[0], value[1]

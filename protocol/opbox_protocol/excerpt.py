@@ -44,4 +44,4 @@ def _spelt(value: Any, most: int) -> Iterator[str]:
             yield from _spelt(item, most)
         yield ",)" if closing == ")" and len(value) == 1 else closing
     else:
-        yield repr(value)
+        yield " ".join(repr(value).split())

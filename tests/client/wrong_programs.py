@@ -145,6 +145,18 @@ PROGRAMS: dict[str, WrongProgram] = {
         "(mx.nd.ones((2, 3)) + mx.nd.ones((4, 5))).asnumpy()", "MXNetError", ("(2, 3)", "(4, 5)", "program.py:1")
     ),
     "a path that is none": WrongProgram("mx.nd.load(3)", "TypeError", ("load: fname", "a path", "3")),
+    "an option that zeros lacks": WrongProgram(
+        "mx.nd.zeros(3, dtpye='int32')", "MXNetError", ("zeros", "'dtpye'", "dtype")
+    ),
+    "one size to broadcast to": WrongProgram(
+        "mx.nd.ones(1).broadcast_to(3)", "TypeError", ("broadcast_to: shape", "a tuple", "3")
+    ),
+    "numpy's array to shuffle": WrongProgram(
+        "mx.nd.random.shuffle(X)", "TypeError", ("NDArrays", "ndarray of shape (20, 4)", "mx.nd.array")
+    ),
+    "arrays of two lengths in a list": WrongProgram(
+        "mx.nd.array([mx.nd.ones(2), mx.nd.ones(3)])", "TypeError", ("array", "equal lengths", "<NDArray 2 @cpu(0)>")
+    ),
     # Files.
     "a checkpoint that is not there": WrongProgram(
         "mx.model.load_checkpoint('nowhere/net', 3)",
@@ -238,6 +250,19 @@ PROGRAMS: dict[str, WrongProgram] = {
         "TypeError",
         ("(sum, count)", "None"),
     ),
+    "more classes asked for than there are": WrongProgram(
+        "mx.metric.TopKAccuracy(9).update([mx.nd.array([0, 1])], [mx.nd.ones((2, 3))])",
+        "ValueError",
+        ("9 classes", "(2, 3)"),
+    ),
+    "predictions without classes": WrongProgram(
+        "mx.metric.F1().update([mx.nd.array([0, 1])], [mx.nd.array([0.2, 0.8])])",
+        "ValueError",
+        ("F1", "(batch, 2)", "(2,)"),
+    ),
+    "a metric of one argument": WrongProgram(
+        _fit("num_epoch=1, eval_metric=lambda label: 3"), "TypeError", ("(label, pred)", "<lambda>(label)")
+    ),
     # Optimizers, initializers, schedulers.
     "an unknown optimizer": WrongProgram(
         _fit("num_epoch=1, optimizer='adamw'"), "ValueError", ("'adamw'", "did you mean adam")
@@ -252,7 +277,36 @@ PROGRAMS: dict[str, WrongProgram] = {
     "parameters to start from that are not there": WrongProgram(
         "mx.init.Load('a.params')", "MXNetError FileNotFoundError", ("a.params", "got none")
     ),
+    "a number as text": WrongProgram(
+        "mx.optimizer.create('adam', beta1='0.9')", "TypeError", ("'adam'", "beta1", "a number", "'0.9'")
+    ),
+    "an update of numpy's arrays": WrongProgram(
+        "mx.optimizer.get_updater(mx.optimizer.create('sgd'))(0, X, X)", "TypeError", ("sgd_update", "(20, 4)")
+    ),
+    "numpy's array to initialize": WrongProgram(
+        "mx.init.Uniform(1)(mx.init.InitDesc('fc_weight'), np.ones(3))", "TypeError", ("initializer", "(3,)")
+    ),
+    "an initializer that is a number": WrongProgram(
+        "mx.sym.Variable('w', init=3)", "TypeError", ("Variable: init", "mx.init.Zero()", "3")
+    ),
+    "an attribute that is a number": WrongProgram(
+        "mx.sym.Variable('w', attr={'a': 3})", "ValueError", ("attribute 'a'", "a string", "int")
+    ),
+    # Loops.
+    "a loop's body of one value": WrongProgram(
+        "mx.nd.contrib.foreach(lambda a, s: a, mx.nd.ones(3), mx.nd.ones(1))",
+        "ValueError",
+        ("foreach: body", "two values"),
+    ),
+    "a condition of three numbers": WrongProgram(
+        "mx.nd.contrib.cond(mx.nd.ones(3), lambda: 1, lambda: 2)", "ValueError", ("cond: pred", "shape (3,)")
+    ),
     # Recurrent cells.
+    "a stack of a number": WrongProgram("mx.rnn.SequentialRNNCell().add(3)", "TypeError", ("expected a cell", "3")),
+    "a modifier of a number": WrongProgram("mx.rnn.ResidualCell(3)", "TypeError", ("ResidualCell", "a cell", "3")),
+    "a step without states": WrongProgram(
+        "mx.rnn.LSTMCell(5)(mx.sym.Variable('x'), None)", "ValueError", ("states", "None", "begin_state()")
+    ),
     "too few steps": WrongProgram(
         "mx.rnn.LSTMCell(5).unroll(3, [mx.sym.Variable('a')])", "AssertionError", ("3 steps", "got 1")
     ),
@@ -273,6 +327,11 @@ PROGRAMS: dict[str, WrongProgram] = {
         "MXNetError OSError",
         ("os.makedirs",),
     ),
+    "a module for an executor": WrongProgram(
+        "mx.mon.Monitor(1).install(module())", "TypeError", ("an executor", "Module", "install_monitor")
+    ),
+    "a bar of no batches": WrongProgram("mx.callback.ProgressBar(0)", "ValueError", ("total", "got 0")),
+    "a log of every no batches": WrongProgram("mx.callback.log_train_metric(0)", "ValueError", ("period", "got 0")),
     "a pattern that is none": WrongProgram("mx.mon.Monitor(1, pattern='(')", "ValueError", ("pattern", "'('")),
     "a statistic that is none": WrongProgram("mx.mon.Monitor(1, stat_func=3)", "TypeError", ("stat_func", "3")),
     "a summary of one shape": WrongProgram(
@@ -284,6 +343,8 @@ PROGRAMS: dict[str, WrongProgram] = {
         "mx.nd.random.uniform(shape=(2, -1))", "MXNetError", ("shape", "(2, -1)")
     ),
     "a device as text": WrongProgram("mx.nd.ones(3, ctx='gpu(0)')", "TypeError", ("ctx", "mx.gpu(0)", "'gpu(0)'")),
+    "a letter for a device's number": WrongProgram("mx.cpu('a')", "TypeError", ("device_id", "'a'")),
+    "an address that is a number": WrongProgram("mx.connect(3)", "TypeError", ("url", "http://", "3")),
     "an unknown device": WrongProgram("mx.Context('tpu', 0)", "ValueError", ("cpu, gpu", "'tpu'")),
     "gluon": WrongProgram("mx.gluon.nn.Dense(3)", "AttributeError", ("'gluon'", "symbols")),
 }

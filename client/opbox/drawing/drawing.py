@@ -54,7 +54,7 @@ class Drawing:
         fold: bool = True,
         largest: int = LARGEST,
     ) -> None:
-        self.name = title
+        self.name = str(title)
         self.format = _known(format)
         self.node_attrs = dict(node_attrs or {})
         self._network = network

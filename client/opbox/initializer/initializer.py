@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import registry
+from ..base import value_text
 from ..ndarray import NDArray
 
 __all__ = ["InitDesc", "Initializer", "alias", "create", "register"]
@@ -115,7 +116,10 @@ class Initializer:
 
         Raises:
             ValueError: the name's ending has no rule.
+            TypeError: `arr` is no NDArray.
         """
+        if not isinstance(arr, NDArray) and isinstance(desc, str):
+            raise TypeError(f"initializer: expected an NDArray to fill, got {value_text(arr)}")
         if not isinstance(desc, InitDesc):
             self._legacy_init(desc, arr)
             return

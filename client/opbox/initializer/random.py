@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..base import is_number, value_text
 from ..ndarray import NDArray
 from ..random import normal, uniform
 from .initializer import Initializer, register
@@ -13,11 +14,17 @@ from .initializer import Initializer, register
 __all__ = ["MSRAPrelu", "Normal", "Orthogonal", "Uniform", "Xavier"]
 
 
+def _check_number(argument: str, value: float) -> None:
+    if not is_number(value):
+        raise TypeError(f"{argument}: expected a number, got {value_text(value)}")
+
+
 @register
 class Uniform(Initializer):
     """Uniform in [-scale, scale)."""
 
     def __init__(self, scale: float = 0.07) -> None:
+        _check_number("Uniform: scale", scale)
         super().__init__(scale=scale)
         self.scale = scale
 
@@ -30,6 +37,7 @@ class Normal(Initializer):
     """Normal with mean 0 and standard deviation `sigma`."""
 
     def __init__(self, sigma: float = 0.01) -> None:
+        _check_number("Normal: sigma", sigma)
         super().__init__(sigma=sigma)
         self.sigma = sigma
 

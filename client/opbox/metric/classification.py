@@ -61,6 +61,8 @@ class TopKAccuracy(HostMetric):
                     f"TopKAccuracy: expected predictions of one or two dimensions, got shape {scores.shape}"
                 )
             check_label_shapes(label, scores)
+            if scores.shape[-1] < self.top_k:
+                raise ValueError(f"{self.name}: expected {self.top_k} classes or more, got shape {scores.shape}")
             ranked = np.argpartition(scores, -self.top_k)
             if ranked.ndim == 1:
                 hits = (ranked == label.ravel()).sum()
@@ -83,6 +85,8 @@ class _Confusion:
         check_label_shapes(label, pred)
         if len(np.unique(label)) > 2:
             raise ValueError(f"{who}: expected labels of two classes, got {len(np.unique(label))}")
+        if pred.ndim < 2:
+            raise ValueError(f"{who}: expected predictions of shape (batch, 2), got {pred.shape}")
         guessed, true = pred.argmax(axis=1) == 1, label.astype("int32").reshape(len(label), -1)[:, 0] == 1
         self.true_positives += int((guessed & true).sum())
         self.false_positives += int((guessed & ~true).sum())
@@ -285,6 +289,8 @@ class _LogProbability(HostMetric):
         labels, preds = check_label_shapes(labels, preds, True)
         for one_label, one_pred in zip(labels, preds, strict=True):
             label, pred = host(one_label).ravel(), host(one_pred)
+            if pred.ndim != 2:
+                raise IndexError(f"{self.name}: expected predictions of shape (batch, classes), got {pred.shape}")
             if label.shape[0] != pred.shape[0]:
                 raise AssertionError(f"{self.name}: expected labels of {pred.shape[0]} rows, got {label.shape[0]}")
             classes, index = pred.shape[1], label.astype("int64")

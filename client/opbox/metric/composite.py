@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -125,6 +126,15 @@ class CustomMetric(HostMetric):
         output_names: Sequence[str] | None = None,
         label_names: Sequence[str] | None = None,
     ) -> None:
+        try:
+            inspect.signature(feval).bind("label", "pred")
+        except TypeError:
+            function = getattr(feval, "__name__", type(feval).__name__)
+            raise TypeError(
+                f"metric: expected a function of (label, pred), got {function}{inspect.signature(feval)}"
+            ) from None
+        except ValueError:
+            pass  # a builtin, which does not tell
         if name is None:
             name = feval.__name__
             if "<" in name:

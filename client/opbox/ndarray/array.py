@@ -136,6 +136,8 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
 
     def broadcast_to(self, shape: Any) -> NDArray:
         """Repeated along axes of size 1, up to `shape`."""
+        if not isinstance(shape, tuple | list | np.ndarray):
+            raise TypeError(f"broadcast_to: shape: expected a tuple of integers, got {value_text(shape)}")
         return _one(self._imperative("broadcast_to", [self], {"shape": tuple(shape)}))
 
     def transpose(self, *axes: Any, **kwargs: Any) -> NDArray:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..nesting import flatten, regroup
+from ..base import value_text
+from ..nesting import flatten, pair, regroup
 from .array import NDArray
 from .creation import zeros
 from .invocation import imperative
@@ -44,7 +45,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> tuple[Any,
     steps: list[list[NDArray]] = []
     out_layout: Any = []
     for t in range(lengths.pop()):
-        outputs, states = body(regroup([array[t] for array in inputs], layout), states)
+        outputs, states = pair(body(regroup([array[t] for array in inputs], layout), states), "foreach: body")
         step, out_layout = flatten(outputs, NDArray, "foreach: the outputs of body")
         _same_number(steps, step, "foreach")
         steps.append(step)
@@ -87,7 +88,7 @@ def while_loop(
     steps: list[list[NDArray]] = []
     out_layout: Any = []
     while len(steps) < most and _number(cond(*current), bool, "while_loop: the return value of cond"):
-        outputs, changed = func(*current)
+        outputs, changed = pair(func(*current), "while_loop: func")
         changed = [] if changed is None else [changed] if isinstance(changed, NDArray) else list(changed)
         if len(changed) != len(current):
             raise ValueError(f"while_loop: func: expected {len(current)} loop variables back, got {len(changed)}")
@@ -119,7 +120,7 @@ def _number(value: Any, kind: type, what: str) -> Any:
     try:
         return kind(value.asscalar() if hasattr(value, "asscalar") else value)
     except (TypeError, ValueError):
-        raise ValueError(f"{what}: expected a single number, got {value!r}") from None
+        raise ValueError(f"{what}: expected a single number, got {value_text(value)}") from None
 
 
 def _same_number(steps: Sequence[Sequence[NDArray]], step: Sequence[NDArray], what: str) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import ShapeError
+from opbox_protocol.errors import ParamError, ShapeError
 from opbox_protocol.mxnet import dtype_name
 
 from .. import foreign
+from .._schema.functions import KEYWORDS
 from ..base import is_number, value_text
 from ..context import Context, context_or_current
 from .array import NDArray, array, from_host
@@ -95,9 +96,17 @@ def _constant(op: str, shape: Any, ctx: Context | None, dtype: Any, out: Any = N
     return filled
 
 
+def _out(function: str, options: Mapping[str, Any]) -> Any:
+    """The array to write to; ParamError for an option of another name, but those of symbols (`name`, `attr`)."""
+    for name in options:
+        if name not in KEYWORDS:
+            raise ParamError(f"{function}: unknown parameter {name!r}; it takes shape, ctx, dtype, out")
+    return options.get("out")
+
+
 def zeros(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: Any = None, **kwargs: Any) -> NDArray:
     """Zeros."""
-    return _constant("_zeros", shape, ctx, dtype, kwargs.get("out"))
+    return _constant("_zeros", shape, ctx, dtype, _out("zeros", kwargs))
 
 
 def many_zeros(kinds: Sequence[tuple[tuple[int, ...], Any]], ctx: Context) -> list[NDArray]:
@@ -123,7 +132,7 @@ def many_zeros(kinds: Sequence[tuple[tuple[int, ...], Any]], ctx: Context) -> li
 
 def ones(shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
     """Ones."""
-    return _constant("_ones", shape, ctx, dtype, kwargs.get("out"))
+    return _constant("_ones", shape, ctx, dtype, _out("ones", kwargs))
 
 
 def full(shape: Any, val: float, ctx: Context | None = None, dtype: Any = None, out: Any = None) -> NDArray:

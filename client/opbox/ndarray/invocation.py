@@ -60,12 +60,20 @@ def invoke(
 
 def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: Any = None) -> Any:
     """Have the session run an operator; see `invoke`."""
-    session = inputs[0]._session if inputs and out is None else session_of(form.op, inputs, out, ctx)
     numbers = []
-    for handle in inputs:
-        if handle._session is not session:
-            session_of(form.op, inputs, out, ctx)  # raises
-        numbers.append(handle._id)
+    try:
+        session = inputs[0]._session if inputs and out is None else session_of(form.op, inputs, out, ctx)
+        for handle in inputs:
+            if handle._session is not session:
+                session_of(form.op, inputs, out, ctx)  # raises
+            numbers.append(handle._id)
+    except AttributeError:
+        others = [value for value in inputs if not isinstance(value, Handle)]
+        if not others:
+            raise
+        raise TypeError(
+            f"{form.op.name}: expected NDArrays, got {value_text(others[0])}: mx.nd.array(…) makes one"
+        ) from None
     if out is not None:
         targets = [target._id for target in (out if isinstance(out, list | tuple) else [out])]
         session.record(form.command(numbers, targets, into=True))

@@ -10,6 +10,7 @@ from opbox_protocol.commands import UpdateCall
 from opbox_protocol.mxnet import attribute_text
 
 from .. import _schema
+from ..base import value_text
 from ..session import Session
 from .handle import Handle
 
@@ -37,7 +38,16 @@ class ArrayUpdate(Protocol):
 
 
 def invoke_update(updates: Iterable[ArrayUpdate]) -> None:
-    """Run updates: neighbours of one operator, session and shared parameters travel in one command."""
+    """Run updates: neighbours of one operator, session and shared parameters travel in one command.
+
+    Raises:
+        TypeError: something else than an NDArray among the inputs.
+    """
+    updates = list(updates)
+    for update in updates:
+        for value in update.inputs:
+            if not isinstance(value, Handle):
+                raise TypeError(f"{update.op}: expected NDArrays, got {value_text(value)}: mx.nd.array(…) makes one")
     for (session, op, attrs), group in groupby(updates, key=_shared):
         calls: list[UpdateCall] = [
             {"inputs": [x._id for x in update.inputs], "attrs": _text(update.own)} for update in group

@@ -313,6 +313,7 @@ create = Optimizer.create_optimizer
 def _check_arguments(name: str, klass: type[Optimizer], arguments: Mapping[str, Any]) -> None:
     """TypeError for an argument that neither the class nor one that it hands the rest on to takes."""
     taken: list[str] = []
+    defaults: dict[str, Any] = {}
     for base in klass.__mro__[:-1]:
         if "__init__" not in vars(base):
             continue  # the next class's takes the arguments
@@ -320,12 +321,16 @@ def _check_arguments(name: str, klass: type[Optimizer], arguments: Mapping[str, 
         taken += [
             one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name not in ("self", *taken)
         ]
+        defaults = {one.name: one.default for one in parameters} | defaults
         if not any(one.kind is one.VAR_KEYWORD for one in parameters):
             break
-    for argument in arguments:
+    for argument, value in arguments.items():
         if argument not in taken:
             near = (
                 [ELSEWHERE[argument]] if argument in ELSEWHERE else difflib.get_close_matches(argument, taken, 1, 0.6)
             )
             expected = f"expected {near[0]}" if near and near[0] in taken else f"expected some of {', '.join(taken)}"
             raise TypeError(f"optimizer {name!r}: {expected}, got {argument!r}")
+        default = defaults.get(argument)
+        if isinstance(default, float) and isinstance(value, str):
+            raise TypeError(f"optimizer {name!r}: {argument}: expected a number, got {value!r}")

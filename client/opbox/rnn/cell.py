@@ -13,6 +13,7 @@ from opbox_protocol.errors import MXNetError
 
 from .. import ndarray as nd
 from .. import symbol
+from ..base import value_text
 
 __all__ = ["BaseRNNCell", "RNNParams", "normalize_sequence"]
 
@@ -120,10 +121,10 @@ class BaseRNNCell:
 
     def _checked(self, states: States) -> States:
         """The states; ValueError when there are more or fewer than the cell has."""
-        if len(states) != len(self.state_info):
-            count = len(self.state_info)
+        count, got = len(self.state_info), len(states) if isinstance(states, list | tuple) else value_text(states)
+        if got != count:
             raise ValueError(
-                f"{type(self).__name__}: states: expected {count}, got {len(states)}: begin_state() makes the first"
+                f"{type(self).__name__}: states: expected {count}, got {got}: begin_state() makes the first"
             )
         return states
 

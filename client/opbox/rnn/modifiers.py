@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import symbol
+from ..base import value_text
 from .cell import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
 from .stacks import BidirectionalCell
 
@@ -54,6 +55,8 @@ class ModifierCell(BaseRNNCell):
     """Base of cells around another, whose parameters and states they share; the cell inside is no longer called."""
 
     def __init__(self, base_cell: BaseRNNCell) -> None:
+        if not isinstance(base_cell, BaseRNNCell):
+            raise TypeError(f"{type(self).__name__}: base_cell: expected a cell, got {value_text(base_cell)}")
         base_cell._modified = True
         self.base_cell = base_cell
         super().__init__()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import symbol
+from ..base import value_text
 from .cell import BaseRNNCell, RNNParams, StateInfo, States, Symbol, normalize_sequence
 
 __all__ = ["BidirectionalCell", "SequentialRNNCell"]
@@ -23,6 +24,8 @@ class _CellGroup(BaseRNNCell):
             self._take_in(cell)
 
     def _take_in(self, cell: BaseRNNCell) -> None:
+        if not isinstance(cell, BaseRNNCell):
+            raise TypeError(f"{self._who}: expected a cell, got {value_text(cell)}")
         self._cells.append(cell)
         if self._override_cell_params:
             if not cell._own_params:

@@ -17,7 +17,7 @@ from opbox_protocol.mxnet import attribute_text
 from .. import _schema, attribute
 from .. import name as naming
 from ..base import source_line
-from ..nesting import flatten, regroup
+from ..nesting import flatten, pair, regroup
 from .compose import create
 from .node import Entry, Node, ordered
 from .symbol import Symbol
@@ -57,7 +57,7 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "
     with _SubgraphScope(name) as scope:
         slots = _variables([*inputs, *first])
         slices, states = slots[: len(inputs)], slots[len(inputs) :]
-        outputs, last = _pair(body(regroup(slices, data_layout), regroup(states, state_layout)), "foreach: body")
+        outputs, last = pair(body(regroup(slices, data_layout), regroup(states, state_layout)), "foreach: body")
         outputs, out_layout = _symbols(outputs, "foreach: the outputs of body")
         last, last_layout = _symbols(last, "foreach: the states that body returns")
         if last_layout != state_layout:
@@ -138,7 +138,7 @@ def while_loop(
         deciding = scope.cut(scope.heads([decision], [decision]))
     with _SubgraphScope(f"{name}_func") as scope:
         slots = _variables(first)
-        outputs, last = _pair(func(*arguments(slots)), "while_loop: func")
+        outputs, last = pair(func(*arguments(slots)), "while_loop: func")
         outputs, out_layout = _symbols([] if outputs is None else outputs, "while_loop: the outputs of func")
         last, _ = _symbols([] if last is None else last, "while_loop: the loop variables that func returns")
         if len(last) != len(first):
@@ -305,13 +305,6 @@ def _variables(symbols: Sequence[Symbol]) -> list[Symbol]:
         taken[name] += 1
         slots.append(var(name if taken[name] == 1 else f"{name}-again{taken[name] - 1}"))
     return slots
-
-
-def _pair(value: Any, what: str) -> tuple[Any, Any]:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        got = f"{len(value)} values" if isinstance(value, list | tuple) else type(value).__name__
-        raise ValueError(f"{what}: expected it to return two values, got {got}")
-    return value[0], value[1]
 
 
 def _shown(layout: Any) -> str:

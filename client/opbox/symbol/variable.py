@@ -8,7 +8,7 @@ from typing import Any
 from opbox_protocol.mxnet import STORAGE_TYPES, attribute_text, hidden_key, is_hidden, type_number
 
 from .. import attribute
-from ..base import source_line
+from ..base import source_line, value_text
 from .node import Node
 from .symbol import Symbol
 
@@ -54,6 +54,11 @@ def var(
         attrs["__wd_mult__"] = attribute_text(wd_mult)
     if dtype is not None:
         attrs["__dtype__"] = str(type_number(dtype))
+    for key, value in attrs.items():
+        if not isinstance(value, str):
+            raise ValueError(f"Variable: attribute {key!r}: expected a string, got {type(value).__name__}")
+    if init is not None and not isinstance(init, str) and not hasattr(init, "dumps"):
+        raise TypeError(f"Variable: init: expected one such as mx.init.Zero(), got {value_text(init)}")
     if init is not None:
         attrs["__init__"] = init if isinstance(init, str) else init.dumps()
     if stype is not None:
