@@ -124,10 +124,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever reads has seen enough (`opbox ops | head`); the interpreter must not flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except FileNotFoundError as error:
-        print(f"opbox: {error.filename or error}: expected a file, got a name that is not there", file=sys.stderr)
-        return 1
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and error.filename:  # the system's, which is no sentence
+            print(f"opbox: {error.filename}: expected a file, got a name that is not there", file=sys.stderr)
+            return 1
         if not _is_a_sentence(error):
             raise
         print(f"opbox: {error}", file=sys.stderr)
