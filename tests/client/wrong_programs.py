@@ -70,15 +70,15 @@ class Twice(mx.operator.CustomOp):
 class TwiceProp(mx.operator.CustomOpProp):
     {shapes}
     def create_operator(self, ctx, shapes, dtypes):
-        return {made}
+        return {operator}
 mx.nd.Custom(mx.nd.ones(3), op_type="twice").asnumpy()
 """
 
 
 def _custom(
-    body: str = "self.assign(out_data[0], req[0], in_data[0] * 2)", made: str = "Twice()", shapes: str = ""
+    body: str = "self.assign(out_data[0], req[0], in_data[0] * 2)", operator: str = "Twice()", shapes: str = ""
 ) -> str:
-    return _PROP.format(body=body, made=made, shapes=shapes)
+    return _PROP.format(body=body, operator=operator, shapes=shapes)
 
 
 PROGRAMS: dict[str, WrongProgram] = {
@@ -316,7 +316,9 @@ PROGRAMS: dict[str, WrongProgram] = {
         "mx.nd.Custom(mx.nd.ones(3), op_type='nothere').asnumpy()", "MXNetError", ("'nothere'", "register")
     ),
     "an operator that raises": WrongProgram(_custom(body="{}['a']"), "MXNetError", ("forward: KeyError: 'a'",)),
-    "an operator that is not made": WrongProgram(_custom(made="None"), "MXNetError", ("create_operator", "CustomOp")),
+    "an operator that is not made": WrongProgram(
+        _custom(operator="None"), "MXNetError", ("create_operator", "CustomOp")
+    ),
     "shapes for one of two": WrongProgram(
         _custom(shapes="def infer_shape(self, shapes): return shapes"), "MXNetError", ("infer_shape", "lists")
     ),
