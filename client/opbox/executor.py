@@ -16,6 +16,7 @@ import numpy as np
 
 from opbox_protocol.commands import Forward
 from opbox_protocol.errors import MXNetError, ValueShapeError
+from opbox_protocol.signal_shield import whole
 
 from .context import Context
 from .freed import Freed
@@ -94,6 +95,7 @@ class Executor(Freed):
 
     # -- running ----------------------------------------------------------------------------------------------
 
+    @whole
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
         """Compute the outputs.
 

@@ -12,6 +12,7 @@ from cachetools import LRUCache
 
 from opbox_protocol.errors import MXNetError, NotFoundError
 from opbox_protocol.routes import GRAPH_PREFIX
+from opbox_protocol.signal_shield import whole
 from opbox_protocol.symbol_json import content_hash
 from opbox_protocol.transport import Transport
 
@@ -66,6 +67,7 @@ class KnownGraphs:
         self._names: LRUCache[str, None] = LRUCache(KEPT_NAMES)
         self._lock = threading.Lock()
 
+    @whole
     def reference(self, document: Document) -> GraphName | Document:
         """Return the graph's name for a request, or the graph itself the first time and with the user's own code."""
         if document.own_code:

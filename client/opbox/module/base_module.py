@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from opbox_protocol.signal_shield import whole
+
 from ..checkpoint import joined_params, split_params
 from ..initializer import Uniform
 from ..ndarray import NDArray, load, save
@@ -45,6 +47,7 @@ class BaseModule:
         if sparse_row_id_fn is not None:
             warnings.warn("prepare: sparse_row_id_fn has no effect: all parameters are dense", stacklevel=3)
 
+    @whole
     def forward_backward(self, data_batch: Any) -> None:
         """Run a batch in training mode and compute gradients."""
         self.forward(data_batch, is_train=True)
@@ -170,6 +173,7 @@ class BaseModule:
         """Parameters and auxiliary states by name."""
         raise self._undefined("get_params")
 
+    @whole
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run a batch.
 

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from opbox_protocol.signal_shield import whole
+
 from ..base import value_text
 from ..checkpoint import checkpoint_file, load_params
 from ..initializer import Uniform
@@ -198,6 +200,7 @@ class BucketingModule(BaseModule):
         self._current = self._default
         self.binded = True
 
+    @whole
     def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
         """Make a bucket's module the current one, bound to these shapes if it is new."""
         self._check_ready(params=False)
@@ -279,10 +282,12 @@ class BucketingModule(BaseModule):
         self._switch_to(data_batch)
         self._current._run(data_batch, is_train)
 
+    @whole
     def backward(self, out_grads: Any = None) -> None:
         self._check_ready()
         self._current.backward(out_grads)
 
+    @whole
     def update(self) -> None:
         self._check_ready(optimizer=True)
         self._current.update()

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbox_protocol.signal_shield import whole
+
 from ..base import value_text
 from ..checkpoint import checkpoint_file, load_checkpoint
 from ..context import Context, context_or_current
@@ -247,6 +249,7 @@ class Module(BaseModule):
         self._training = shared_module._trained
         self.optimizer_initialized = True
 
+    @whole
     def update(self) -> None:
         """Update all parameters that have gradients, by one command."""
         self._trained.update(self._bound.executors, self._names.parameters)
@@ -259,6 +262,7 @@ class Module(BaseModule):
         self._check_ready()
         self._bound.forward(data_batch, self.for_training if is_train is None else is_train)
 
+    @whole
     def backward(self, out_grads: Any = None) -> None:
         """Compute the gradients that `bind` asked for.
 

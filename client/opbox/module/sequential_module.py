@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from opbox_protocol.signal_shield import whole
+
 from ..initializer import Uniform
 from ..ndarray import NDArray
 from .base_module import BaseModule
@@ -193,6 +195,7 @@ class SequentialModule(BaseModule):
             module.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
         self.optimizer_initialized = True
 
+    @whole
     def update(self) -> None:
         """Update the parameters of all modules."""
         self._check_ready(optimizer=True)
@@ -214,6 +217,7 @@ class SequentialModule(BaseModule):
                 names = [name for name, _ in module.output_shapes]
                 batch.provide_data = [(name, one.shape) for name, one in zip(names, batch.data, strict=True)]
 
+    @whole
     def backward(self, out_grads: Any = None) -> None:
         """Compute gradients from the last module to the first."""
         self._check_ready()

@@ -80,9 +80,9 @@ def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: An
         return out
     shape, dtype = form.result(inputs)
     if form.outputs == 1:
-        id = session.new_id()
-        session.record(form.command(numbers, [id]))
-        return NDArray(session, id, shape, dtype)
+        output = NDArray(session, session.new_id(), shape, dtype)  # first: it frees what is made though nobody gets it
+        session.record(form.command(numbers, [output._id]))
+        return output
     count = form.op.visible_outputs(form.attrs)
     outputs = [NDArray(session, session.new_id(), shape, dtype) for _ in range(count)]
     session.record(form.command(numbers, [output._id for output in outputs]))

@@ -15,6 +15,7 @@ import numpy as np
 
 from opbox_protocol import wire
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.signal_shield import whole
 
 from .. import ndarray as nd
 from ..ndarray import NDArray
@@ -39,6 +40,7 @@ class Updater:
         self.optimizer = optimizer
         self.states: dict[Index, State] = {}
 
+    @whole
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         """Update one weight, or lists of them: all that go by operators in one command."""
         if not isinstance(index, (list, tuple)):
