@@ -35,6 +35,7 @@ def transport() -> Transport:
     with _lock:
         if _current is None:
             _current = _open(os.environ.get("OPBOX_URL"), os.environ.get("OPBOX_TOKEN"))
+            _close_first_at_exit()
         return _current
 
 
@@ -75,6 +76,7 @@ def use(other: Transport | None) -> None:
     disconnect()
     with _lock:
         _current = other
+        _close_first_at_exit()
 
 
 def disconnect() -> None:
@@ -106,7 +108,12 @@ def refresh_operators() -> list[str]:
     return sorted(op["name"] for op in new)
 
 
-@atexit.register
+def _close_first_at_exit() -> None:
+    """At exit, have sessions send and run what is recorded before an engine of this process or its libraries end."""
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)  # the last that is registered is called first
+
+
 def _at_exit() -> None:
     if _current is not None:
         disconnect()

@@ -175,7 +175,10 @@ class Session:
         if tensor is not None:
             self._recorded_bytes += tensor.nbytes
         if len(self._recorded) >= BATCH_COMMANDS or self._recorded_bytes >= BATCH_BYTES:
-            self.flush()
+            if is_shielded():  # a function that is whole or not at all does not wait in its midst
+                self._hand_over()
+            else:
+                self.flush()
 
     def _make_place(self, commands: int, tensor: np.ndarray[Any, Any] | None = None) -> None:
         """Send what is recorded, if the server would not take it with so many commands, and the tensor, behind it.
@@ -227,7 +230,7 @@ class Session:
         """Send what is recorded, without waiting for it. With nothing recorded, nothing is sent."""
         if self._recorded:
             shielded(self._hand_over)
-            if len(self._window) > WINDOW and not is_shielded():
+            if len(self._window) > WINDOW:
                 self._window[0].taken.wait()
 
     def wait(self) -> None:

@@ -12,9 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -23,7 +21,6 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for, device_name
-from opbox_ops.gomp_threads import release_threads
 from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
 from .carriers import Answer, Call, Done, Rest, Tensors
@@ -40,6 +37,7 @@ from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
 from .stateless.graph_runner import GraphRunner
 from .stateless.recent_headers import RecentHeaders
+from .stream_thread import StreamThread
 from .task import Task, current, running
 from .validation import validate
 
@@ -83,8 +81,7 @@ class Engine:
             settings, self.graphs, code_policy, self.device_times, self.ledger, checkpoints or self.checkpoints
         )
         self._routes = routes
-        self._behind: ThreadPoolExecutor | None = None
-        self._later_calls: deque[Callable[[], None]] = deque()
+        self._stream = StreamThread()
         self._closed = False
         for name in (settings.device, *settings.devices):
             backend_for(name)  # that a server was to have and has not is known at its start, not by the first call
@@ -127,7 +124,7 @@ class Engine:
         if at_once is None or not at_once(self, owner, parameters, header, tensors, done):
             rest = self.begin(self.read(method, path, header, tensors, owner=owner, scopes=scopes), done)
             if rest is not None and answers:
-                self._later(rest)
+                self._stream.submit(rest)
             elif rest is not None:
                 rest()
         if not answers and not answered.acquire(timeout=self.settings.deadline_s):
@@ -214,24 +211,9 @@ class Engine:
     def close(self) -> None:
         """End all sessions; no call is taken any more."""
         self._closed = True
-        if self._behind is not None:
-            self._behind.shutdown(wait=True)
+        self._stream.close()
         self.sessions.close()
         self.runner.close()
-
-    def _later(self, work: Callable[[], None]) -> None:
-        if self._behind is None:
-            self._behind = ThreadPoolExecutor(1, "opbox-stream")
-        self._later_calls.append(work)
-        self._behind.submit(self._run_later)
-
-    def _run_later(self) -> None:
-        try:
-            self._later_calls[0]()
-        finally:
-            self._later_calls.popleft()
-            if not self._later_calls:
-                release_threads()  # with more of them than cores about, those of the user's thread would sleep sooner
 
     # -- for the routes that a server answers itself (routes.health.Place) ----------------------------------------
 

@@ -181,7 +181,8 @@ class _Primitive:
         self.dnnl, self.description = dnnl, description
         self.handle = dnnl.create("primitive_create", description)
         self.scratchpad = dnnl.bytes_of(self.memory(Query.SCRATCHPAD))
-        weakref.finalize(self, _destroy, dnnl, description, self.handle)
+        # Not at exit: a thread may run it still, and the process lets go of it anyway.
+        weakref.finalize(self, _destroy, dnnl, description, self.handle).atexit = False
 
     def memory(self, query: Query) -> int | None:
         return self.dnnl.memory_of(self.description, query)
@@ -197,7 +198,7 @@ class _Bound:
 
     def __init__(self, dnnl: Library, memory: int, address: int) -> None:
         self.handle = dnnl.create("memory_create", memory, dnnl.engine, address)
-        weakref.finalize(self, dnnl.call, "memory_destroy", self.handle)
+        weakref.finalize(self, dnnl.call, "memory_destroy", self.handle).atexit = False
 
 
 class Recipe:

@@ -1,0 +1,48 @@
+"""StreamThread: runs what an engine in the user's own process has answered before it was done."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from opbox_ops.gomp_threads import release_threads
+
+__all__ = ["StreamThread"]
+
+
+class StreamThread:
+    """A thread that runs work in its order. It starts with the first.
+
+    Threads of `concurrent.futures` take no work any more once the interpreter is about to end, when the last batches of
+    a program come. Nobody waits for this one at the end of the process but `close`.
+    """
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Run `work` behind what came before."""
+        self._work.put(work)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="opbox-stream", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Wait until all of it is done, and end the thread."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._work.put(None)
+            thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work()
+            finally:
+                if self._work.empty():
+                    release_threads()  # with more of them than cores about, those of the user's thread would sleep sooner
