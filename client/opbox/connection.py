@@ -17,11 +17,13 @@ from opbox_protocol.errors import MXNetError
 from opbox_protocol.transport import ENGINES, Transport
 
 from . import _schema
+from .forks import at_end_of_child
 
 __all__ = ["before_disconnect", "connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]
 
 _lock = threading.RLock()
 _current: Transport | None = None
+_ends_with_child = True
 _closing: list[Callable[[], None]] = []
 
 
@@ -31,11 +33,14 @@ def transport() -> Transport:
     Raises:
         MXNetError: no server is named, and no engine is installed here.
     """
-    global _current
+    global _current, _ends_with_child
     with _lock:
         if _current is None:
             _current = _open(os.environ.get("OPBOX_URL"), os.environ.get("OPBOX_TOKEN"))
             _close_first_at_exit()
+        elif not _ends_with_child:  # the parent's, in its forked child
+            _ends_with_child = True
+            at_end_of_child(_at_exit)
         return _current
 
 
@@ -112,8 +117,17 @@ def _close_first_at_exit() -> None:
     """At exit, have sessions send and run what is recorded before an engine of this process or its libraries end."""
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)  # the last that is registered is called first
+    at_end_of_child(_at_exit)
 
 
 def _at_exit() -> None:
     if _current is not None:
         disconnect()
+
+
+def _in_child() -> None:
+    global _lock, _ends_with_child
+    _lock, _ends_with_child = threading.RLock(), False
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 
 from . import connection
 from .session import Session
 from .session_scope import running
+from .sigterm import end_at_sigterm
 
 __all__ = ["adopt", "close_all", "session_for", "sessions"]
 
@@ -30,7 +32,9 @@ def session_for(device: str) -> Session:
         session = _sessions.get(device)
         if session is None or session.lost:
             session = _sessions[device] = Session(connection.transport(), device)
-        return session
+    if not session.in_process:
+        end_at_sigterm(_end_all_at_once)
+    return session
 
 
 def sessions() -> Mapping[str, Session]:
@@ -55,4 +59,16 @@ def close_all() -> None:
         session.close()
 
 
+def _end_all_at_once() -> None:
+    for session in list(_sessions.values()):
+        session.end_at_once()
+
+
+def _in_child() -> None:
+    global _sessions_lock
+    _sessions_lock = threading.Lock()
+    _sessions.clear()
+
+
 connection.before_disconnect(close_all)
+os.register_at_fork(after_in_child=_in_child)

@@ -7,6 +7,7 @@ times as much for a call of 4 to 256 KiB (`benchmarks/http_clients.py`), and a t
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import os
@@ -32,6 +33,7 @@ from opbox_protocol.errors import (
 from opbox_protocol.transport import Reply
 
 from . import address
+from .forks import AfterFork
 from .not_opbox import HttpAnswer, is_of_opbox, is_refusal_of_opbox, not_opbox_error
 from .proxies import proxy_for
 from .request_writing import send_request
@@ -46,7 +48,7 @@ SHOWN_BYTES = 4096
 """Bytes of an answer that is not opbox's, which say what it is."""
 
 
-class HttpTransport:
+class HttpTransport(AfterFork):
     """A server reached by HTTP.
 
     Args:
@@ -77,6 +79,7 @@ class HttpTransport:
         read_token: Callable[[], str | None] | None = None,
         patience: float | None = None,
     ) -> None:
+        super().__init__()
         parts = address.split(url)
         assert parts.hostname is not None
         self.address = address.whole(url)
@@ -128,6 +131,17 @@ class HttpTransport:
                 if pause is None or method == "DELETE" or time.monotonic() + pause > until:
                     raise
                 time.sleep(pause)
+
+    def become_childs(self) -> None:
+        """Let it open connections of its own; the parent's go on without it."""
+        self._lock = threading.Lock()
+        self._idle = []
+
+    def another(self) -> HttpTransport:
+        """Return another transport to the same server, with connections of its own."""
+        other = copy.copy(self)
+        other.become_childs()
+        return other
 
     def runs_at_once(self, path: str, seq: int) -> bool:
         """False: the server runs it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -116,3 +117,11 @@ def known_graphs(transport: Transport) -> KnownGraphs:
     """Return the known graphs of the engine behind a transport, for calls and sessions alike."""
     with _known_lock:
         return _known.setdefault(transport, KnownGraphs())
+
+
+def _in_child() -> None:
+    global _known, _known_lock
+    _known, _known_lock = weakref.WeakKeyDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)

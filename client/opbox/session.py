@@ -32,6 +32,7 @@ from opbox_protocol.signal_shield import is_shielded, shielded
 from opbox_protocol.transport import Reply, Transport
 
 from .base import CodePlace, line_of, source_place, user_level
+from .forks import AfterFork, of_the_parent
 from .gate import Gate
 from .known_graphs import known_graphs, needed_names
 from .pending import CommandBatch, Pending
@@ -63,7 +64,7 @@ PATIENCE_AFTER_INTERRUPT_S = 2.0
 _Recorded: TypeAlias = tuple[Command, CodePlace, np.ndarray[Any, Any] | None, Pending | None]
 
 
-class Session:
+class Session(AfterFork):
     """A session on one device of the engine: it owns arrays there and sends the commands that use them.
 
     Args:
@@ -81,6 +82,7 @@ class Session:
     """
 
     def __init__(self, transport: Transport, device: str) -> None:
+        super().__init__()
         self.device = device
         self.requests = 0
         self.graphs = known_graphs(transport)
@@ -110,7 +112,7 @@ class Session:
         self._unfilled = UnfilledPlaces(transport)
         self._enter(open_session(transport, device))
         self._queue: queue.SimpleQueue[CommandBatch | None] = queue.SimpleQueue()
-        self._window: deque[CommandBatch] = deque(maxlen=WINDOW + 1)
+        self._window: deque[CommandBatch] = deque(maxlen=2 * WINDOW + 2)
         count = transport.connections
         self._senders = [
             threading.Thread(target=self._send_all, name=f"opbox-{device}-{i}", daemon=True) for i in range(count)
@@ -142,6 +144,14 @@ class Session:
             self._unfilled.clear()
             self._places.clear()
             self._error = self._broken = None
+
+    def become_childs(self) -> None:
+        """It is the parent's: nothing of this process is sent there, and nothing is ended."""
+        self._lock, self._loss_lock = threading.Lock(), threading.Lock()
+        self._closed, self._broken = True, of_the_parent()
+        self._take_recorded().fail(self._broken)
+        for batch in self._window:
+            batch.fail(self._broken)
 
     def __repr__(self) -> str:
         return f"<Session {self.id} on {self.device}>"
@@ -231,7 +241,7 @@ class Session:
         if self._recorded:
             shielded(self._hand_over)
             if len(self._window) > WINDOW:
-                self._window[0].taken.wait()
+                self._window[-1 - WINDOW].taken.wait()
 
     def wait(self) -> None:
         """Wait until everything recorded so far has run.
@@ -509,6 +519,14 @@ class Session:
                 thread.join(timeout)
         with contextlib.suppress(MXNetError):  # it may have gone already, or its server
             self._transport.call("DELETE", routes.SESSION.format(id=self.id))
+
+    def end_at_once(self) -> None:
+        """End the session on the engine, with what it does and what waits; whatever else this process does meanwhile.
+
+        It takes no lock, and a connection of its own.
+        """
+        with contextlib.suppress(MXNetError):
+            self._transport.another().call("DELETE", routes.SESSION.format(id=self.id))
 
     def _end(self) -> bool:
         """Have the threads send what is recorded and end; False when they have been told before."""

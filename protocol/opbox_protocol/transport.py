@@ -60,6 +60,9 @@ class Transport(Protocol):
             TransportError: the engine could not be reached.
         """
 
+    def another(self) -> Transport:
+        """Return another transport to the same engine, with connections of its own."""
+
     def runs_at_once(self, path: str, seq: int) -> bool:
         """Return whether the calling thread would run a session's batch itself, and wait for none before it.
 

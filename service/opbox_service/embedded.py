@@ -7,9 +7,11 @@ import os
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
+from opbox_ops.gomp_threads import release_threads
 from opbox_protocol.errors import InternalError, error_from_json, error_to_json
 from opbox_protocol.signal_shield import shielded
 from opbox_protocol.transport import Reply
@@ -23,6 +25,8 @@ __all__ = ["EmbeddedTransport", "engine"]
 
 _engine: Engine | None = None
 _lock = Lock()
+_of_parents: list[Engine] = []
+"""Engines of the processes that this one was forked from: never used, and kept, for nothing of theirs is to end."""
 
 
 def engine() -> Engine:
@@ -53,7 +57,16 @@ class EmbeddedTransport:
     connections = 1
 
     def __init__(self, engine: Engine | None = None) -> None:
-        self._engine = engine if engine is not None else globals()["engine"]()
+        self._own = engine
+        self._shared = None if engine is not None else globals()["engine"]()
+        _transports.add(self)
+
+    @property
+    def _engine(self) -> Engine:
+        own = self._own or self._shared
+        if own is None:  # in a forked child
+            own = self._shared = engine()
+        return own
 
     def call(
         self,
@@ -71,9 +84,37 @@ class EmbeddedTransport:
                 raise  # there is no log to point to
             raise answer from (error if os.environ.get("OPBOX_DEBUG") else None)
 
+    def another(self) -> EmbeddedTransport:
+        """See opbox_protocol.transport.Transport.another."""
+        return self
+
     def runs_at_once(self, path: str, seq: int) -> bool:
         """See opbox_protocol.transport.Transport.runs_at_once."""
         return self._engine.runs_at_once(path, seq)
 
     def close(self) -> None:
         """Nothing to let go of: the engine is this process's."""
+
+
+_transports: WeakSet[EmbeddedTransport] = WeakSet()
+
+
+def _before_fork() -> None:
+    """Have no other thread in the midst of something, for it is not in the child; nor threads that share a loop."""
+    if _engine is not None:
+        _engine.wait_until_idle()
+        release_threads()
+
+
+def _in_child() -> None:
+    global _engine, _lock
+    _lock = Lock()
+    if _engine is not None:
+        atexit.unregister(_engine.close)
+        _of_parents.append(_engine)
+        _engine = None
+    for transport in _transports:
+        transport._shared = None
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_in_child)

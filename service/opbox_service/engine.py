@@ -208,6 +208,10 @@ class Engine:
             "memory_bytes": whole,
         }
 
+    def wait_until_idle(self) -> None:
+        """Wait until batches that have been answered before they ran have run."""
+        self._stream.wait_until_idle()
+
     def close(self) -> None:
         """End all sessions; no call is taken any more."""
         self._closed = True

@@ -31,6 +31,13 @@ class StreamThread:
                 self._thread = threading.Thread(target=self._run, name="opbox-stream", daemon=True)
                 self._thread.start()
 
+    def wait_until_idle(self) -> None:
+        """Wait until what has come so far is done."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            idle = threading.Event()
+            self.submit(idle.set)
+            idle.wait()
+
     def close(self) -> None:
         """Wait until all of it is done, and end the thread."""
         with self._lock:
@@ -45,4 +52,5 @@ class StreamThread:
                 work()
             finally:
                 if self._work.empty():
-                    release_threads()  # with more of them than cores about, those of the user's thread would sleep sooner
+                    # With more of them than cores about, those of the user's thread would sleep sooner.
+                    release_threads()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -39,3 +40,22 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     connection.use(None)
     yield
     connection.use(None)
+
+
+@pytest.fixture(params=["embedded", "http"])
+def program_environment(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a program of its own that uses the engine."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("OPBOX_")}
+    if request.param == "http":
+        live: Live = request.getfixturevalue("live")
+        env |= {"OPBOX_URL": live.url, "OPBOX_TOKEN": TOKENS["ann"]}
+    return env
+
+
+@pytest.fixture
+def live_sessions(program_environment: dict[str, str], request: pytest.FixtureRequest) -> Callable[[], list[Any]]:
+    """Return the sessions that are left on the server: none where there is no server."""
+    if "OPBOX_URL" not in program_environment:
+        return list
+    live: Live = request.getfixturevalue("live")
+    return lambda: list(live.json("GET", "/v1/sessions").header["sessions"])

@@ -31,6 +31,9 @@ class Watched:
         self.forget = False
         self._transport = transport
 
+    def another(self) -> Transport:
+        return self._transport.another()
+
     def runs_at_once(self, path: str, seq: int) -> bool:
         return self._transport.runs_at_once(path, seq)
 

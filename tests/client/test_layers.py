@@ -14,9 +14,9 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 
 LAYERS = (
     # What knows nothing of operators and engines.
-    "_lazy absent address attribute base drawing engine file_errors foreign freed gate html http known_graphs "
+    "_lazy absent address attribute base drawing engine file_errors foreign forks freed gate html http known_graphs "
     "live_display lr_scheduler misc name nesting not_opbox notebook proxies registry request_writing "
-    "script_errors session_scope tensor_members token_store unfilled_places user_frames util",
+    "script_errors session_scope sigterm tensor_members token_store unfilled_places user_frames util",
     "_schema python_operators",
     # The source of operators that users write.
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "

@@ -5,9 +5,15 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from opbox_protocol.signal_shield import shielded
+
 from ..base import value_text
+from ..forks import AfterFork
+from ..freed import Freed
+from ..gate import Gate
 from .desc import DataBatch, DataDesc, DataIter
 
 __all__ = ["PrefetchingIter", "ResizeIter"]
@@ -75,32 +81,68 @@ class ResizeIter(DataIter):
         return self._current().pad
 
 
-class _Ahead:
-    """A thread that keeps one batch of an iterator ready. None in the queue is the end of the epoch."""
+class _Coming:
+    """A batch that a thread loads: what has come, an exception, or None at the end of the epoch."""
+
+    __slots__ = ("arrived", "item")
+
+    def __init__(self) -> None:
+        self.arrived = Gate()
+        self.item: DataBatch | BaseException | None = None
+
+
+class _Ahead(Freed, AfterFork):
+    """A thread that keeps one batch of an iterator ready, until this object is gone.
+
+    Attributes:
+        coming: the next batch; looking at it takes nothing away, so that an interrupt loses none.
+    """
 
     def __init__(self, source: DataIter) -> None:
+        AfterFork.__init__(self)
         self.source = source
-        self.ready: queue.Queue[DataBatch | BaseException | None] = queue.Queue(maxsize=1)
-        self.go = threading.Semaphore(1)
-        self.stopped = False
-        self.thread = threading.Thread(target=self._run, daemon=True, name="opbox-prefetch")
-        self.thread.start()
+        self._begin()
+        self.ask()
+        shielded(self._start)
 
-    def _run(self) -> None:
-        while True:
-            self.go.acquire()
-            if self.stopped:
-                return
-            try:
-                self.ready.put(self.source.next())
-            except StopIteration:
-                self.ready.put(None)
-            except BaseException as error:  # handed to whoever takes the batch
-                self.ready.put(error)
+    def _begin(self) -> None:
+        self._asked: queue.SimpleQueue[_Coming | None] = queue.SimpleQueue()
+        self._loads = False
+        self.__del__ = partial(self._asked.put, None)
 
-    def stop(self) -> None:
-        self.stopped = True
-        self.go.release()
+    def ask(self) -> None:
+        """Have the next batch loaded."""
+        coming = _Coming()
+        self._asked.put(coming)
+        self.coming = coming
+
+    def wait(self) -> None:
+        """Wait until the batch is there."""
+        shielded(self._start)
+        self.coming.arrived.wait()
+
+    def _start(self) -> None:
+        if not self._loads:
+            self._loads = True
+            threading.Thread(target=_load, args=(self.source, self._asked), daemon=True, name="opbox-prefetch").start()
+
+    def become_childs(self) -> None:
+        """Load by a thread of this process: that of the parent is not here."""
+        self._begin()
+        if not self.coming.arrived.is_open:
+            self._asked.put(self.coming)
+
+
+def _load(source: DataIter, asked: queue.SimpleQueue[_Coming | None]) -> None:
+    while (coming := asked.get()) is not None:
+        try:
+            coming.item = source.next()
+        except StopIteration:
+            pass
+        except BaseException as error:  # handed to whoever takes the batch
+            coming.item = error
+        coming.arrived.open()
+        del coming
 
 
 class PrefetchingIter(DataIter):
@@ -131,10 +173,6 @@ class PrefetchingIter(DataIter):
         self.current_batch: DataBatch | None = None
         self._ahead = [_Ahead(one) for one in self.iters]
 
-    def __del__(self) -> None:
-        for ahead in getattr(self, "_ahead", ()):
-            ahead.stop()
-
     def _provided(self, which: str, renames: Sequence[Mapping[str, str]] | None) -> list[Any]:
         joined: list[Any] = []
         for position, one in enumerate(self.iters):
@@ -159,21 +197,25 @@ class PrefetchingIter(DataIter):
 
     def reset(self) -> None:
         for ahead in self._ahead:
-            ahead.ready.get()  # the batch loaded ahead belongs to the old epoch
+            ahead.wait()  # the batch loaded ahead belongs to the old epoch
+        shielded(self._begin_epoch)
+
+    def _begin_epoch(self) -> None:
         for one in self.iters:
             one.reset()
         for ahead in self._ahead:
-            ahead.go.release()
+            ahead.ask()
 
     def iter_next(self) -> bool:
-        items = [ahead.ready.get() for ahead in self._ahead]
-        ended = [one is None for one in items]
+        for ahead in self._ahead:
+            ahead.wait()
+        items = [ahead.coming.item for ahead in self._ahead]
         for one in items:
             if isinstance(one, BaseException):
+                shielded(self._ask_all)
                 raise one
-        if any(ended):
-            for ahead in self._ahead:
-                ahead.ready.put(None)  # the end stays the end until reset
+        ended = [one is None for one in items]
+        if any(ended):  # the end stays the end until reset
             if not all(ended):
                 first = ended.index(True)
                 raise AssertionError(
@@ -185,7 +227,7 @@ class PrefetchingIter(DataIter):
             raise AssertionError(
                 f"PrefetchingIter: expected one padding in all iterators, got {[b.pad for b in batches]}"
             )
-        self.current_batch = DataBatch(
+        batch = DataBatch(
             [array for batch in batches for array in batch.data or ()],
             [array for batch in batches for array in batch.label or ()],
             batches[0].pad,
@@ -193,9 +235,16 @@ class PrefetchingIter(DataIter):
             provide_data=self.provide_data,
             provide_label=self.provide_label,
         )
-        for ahead in self._ahead:
-            ahead.go.release()
+        shielded(self._take, batch)
         return True
+
+    def _take(self, batch: DataBatch) -> None:
+        self.current_batch = batch
+        self._ask_all()
+
+    def _ask_all(self) -> None:
+        for ahead in self._ahead:
+            ahead.ask()
 
     def next(self) -> DataBatch:
         if not self.iter_next():
