@@ -20,6 +20,7 @@ SERVICE = [
     "__init__",
     "allocator",
     "blas_threads",
+    "stream_thread",
     "settings",
     "memory_shares",
     "validation",

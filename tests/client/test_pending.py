@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,7 +12,17 @@ from opbox.pending import CommandBatch, Pending
 from opbox_protocol.errors import CancelledError
 from opbox_protocol.transport import Reply
 
-SESSION: Any = object()
+
+class Session:
+    """A session whose batches are sent already, with nothing to warn of."""
+
+    warnings: ClassVar[list[str]] = []
+
+    def delivered(self, error: Exception) -> None:
+        """Nothing is to be noted."""
+
+
+SESSION: Any = Session()
 
 
 def fetched() -> tuple[CommandBatch, Pending]:
@@ -35,8 +45,6 @@ def test_a_batch_may_fail_twice() -> None:
     batch, pending = fetched()
     batch.fail(CancelledError("first"))
     batch.fail(CancelledError("second"))
-    session: Any = pending
-    session._session = type("Session", (), {"delivered": lambda self, error: None})()
     with pytest.raises(CancelledError, match="second"):
         pending.result()
 
