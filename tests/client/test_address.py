@@ -31,7 +31,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked += 1
         right = self.headers["Authorization"] == f"Bearer {self.server.token}"
-        status, answer = (200, {"name": "stub"}) if right else (401, {"error": "no", "type": "AuthenticationError"})
+        status, answer = (
+            (200, {"name": "opbox", "version": "stub"})
+            if right
+            else (401, {"error": "no", "type": "AuthenticationError"})
+        )
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -68,10 +72,10 @@ def place(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def test_an_address_may_lack_its_scheme(place: str, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPBOX_URL", scheme + place)
     mx.disconnect()
-    assert connection.server_info() == {"name": "stub"}
+    assert connection.server_info() == {"name": "opbox", "version": "stub"}
     assert connection.transport().address == f"http://{place}"  # type: ignore[attr-defined]  # it is of HTTP
     mx.connect(scheme + place)
-    assert connection.server_info() == {"name": "stub"}
+    assert connection.server_info() == {"name": "opbox", "version": "stub"}
     token_store.remove(scheme + place)
     assert token_store.read(place) is None
 
@@ -86,13 +90,13 @@ def test_what_is_no_address_is_refused(wrong: str) -> None:
 
 def test_a_stored_token_is_read_again_when_it_is_refused(place: str, server: Server) -> None:
     mx.connect(place)
-    assert connection.server_info() == {"name": "stub"}
+    assert connection.server_info() == {"name": "opbox", "version": "stub"}
     server.token = "the-second-token"  # as after a restart
     token_store.write(place, server.token)
     asked = server.asked
-    assert connection.server_info() == {"name": "stub"}
+    assert connection.server_info() == {"name": "opbox", "version": "stub"}
     assert server.asked == asked + 2
-    assert connection.server_info() == {"name": "stub"}
+    assert connection.server_info() == {"name": "opbox", "version": "stub"}
     assert server.asked == asked + 3
 
 
