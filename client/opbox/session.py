@@ -35,6 +35,7 @@ from .base import CodePlace, line_of, source_place, user_level
 from .forks import AfterFork, of_the_parent
 from .gate import Gate
 from .known_graphs import known_graphs, needed_names
+from .operator.sending import forget_sent
 from .pending import CommandBatch, Pending
 from .request_limits import RequestLimits
 from .session_opening import open_session
@@ -482,6 +483,7 @@ class Session(AfterFork):
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _failed(self, batch: CommandBatch, error: Exception, fatal: bool) -> None:
+        forget_sent(self)  # source that was in it, or behind it, may not have come: it is sent again
         with self._loss_lock:  # whoever records holds the other while it waits for the senders
             if batch.path == self._path:
                 if fatal and not self._about_arrays(error):

@@ -1,4 +1,4 @@
-"""Opens a session on the engine: one that takes code, where the program has operators of its own."""
+"""Opens a session on the engine: one with a process of its own, where the program has operators of its own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["open_session"]
 
 
 def open_session(transport: Transport, device: str) -> dict[str, Any]:
-    """A new session on the engine: one that may take code, where the program has some and the token allows it.
+    """A new session on the engine: one with a process of its own, where the program has code and the token allows it.
 
-    Where the program does not show it, the engine decides; with OPBOX_CODE=0 the session takes no
-    code, and costs no process.
+    Where the program does not show it, the session gets such a process when its first code comes; with OPBOX_CODE=0 it
+    takes no code, and costs no process.
     """
     if not transport.in_process and os.environ.get("OPBOX_CODE") == "0":
         return transport.call("POST", routes.SESSIONS, {"device": device, "code": False}).header

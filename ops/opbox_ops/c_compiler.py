@@ -2,14 +2,17 @@
 
 A kernel's file is named after a hash of its text, the compiler with its options, and the processor. The folder is the
 user's alone: it is used only if it belongs to this user and nobody else can write to it, files come into it whole, by a
-rename, and a file that another has made is not loaded. Without a compiler, or such a folder, there are no kernels.
+rename, and a file that another has made, or whose content is not what the hash at its end says, is not loaded. Without
+a compiler, or such a folder, there are no kernels. A process that runs a session's code compiles none: it reads those
+of its server (`read_only`).
 
 A text that does not compile is a fault, of the text or of the compiler's installation: it is logged once, as an error
 with the command and the compiler's words, and NumPy computes. A text that needs vectors is asked for only where the
 processor has them (`processor`).
 
     OPBOX_C_KERNELS     0: none; now: who asks for a kernel waits for it; otherwise they are compiled in the background
-    OPBOX_CACHE_DIR     the folder; by default opbox below XDG_CACHE_HOME, or below ~/.cache
+    OPBOX_CACHE_DIR     the folder; by default opbox below XDG_CACHE_HOME, or below ~/.cache; where that cannot be
+                        written to, opbox-N below the folder of temporary files, for the user id N
 """
 
 from __future__ import annotations
@@ -45,9 +48,10 @@ __all__ = [
     "is_stored",
     "may_compile",
     "mode",
+    "read_only",
     "request",
+    "share_folder",
     "spins",
-    "switch_off",
 ]
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
@@ -71,12 +75,15 @@ _thread: threading.Thread | None = None
 _compiled = 0
 _failed: set[Path] = set()
 """Files that could not be made or loaded: this process does not try again."""
-_off = False
+_HASHED = b"opbox kernel, sha256 "
+"""Stands at the end of a kernel's file, before the hash of all that is before it."""
+_server: tuple[Path, int] | None = None
+"""The folder of the server's kernels and the user who makes them, in a process that only reads them."""
 
 
 def mode() -> str:
     """Return the setting OPBOX_C_KERNELS: "off", "now" or "background"."""
-    return "off" if _off else _MODES.get(os.environ.get("OPBOX_C_KERNELS", ""), "background")
+    return _MODES.get(os.environ.get("OPBOX_C_KERNELS", ""), "background")
 
 
 def allows_vectors() -> bool:
@@ -84,10 +91,21 @@ def allows_vectors() -> bool:
     return mode() != "off" and processor.has_vectors()
 
 
-def switch_off() -> None:
-    """Compile and load no kernel in this process from here on: one that runs a session's code has neither."""
-    global _off
-    _off = True
+def read_only(folder: Path, owner: int) -> None:
+    """Load those kernels that `owner` has made in `folder`, in this process, and compile none."""
+    global _server
+    _server = folder, owner
+
+
+def share_folder() -> Path | None:
+    """The folder, which processes of other users may read from here on; None where there is none."""
+    folder = cache_folder()
+    if folder is not None:
+        with suppress(OSError):
+            folder.chmod(0o755)
+            for path in folder.glob("*.so"):
+                path.chmod(0o644)
+    return folder
 
 
 def request(work: Callable[[], None]) -> None:
@@ -149,7 +167,7 @@ def _function(text: str, name: str) -> Any:
         return None
     path = _path(folder, compiler, text)
     library = _loaded(path, threads=text.startswith(_THREADS)) if _trusted(path) else None
-    if library is None and path not in _failed and _is_compiled(compiler[0], text, path):
+    if library is None and _server is None and path not in _failed and _is_compiled(compiler[0], text, path):
         library = _loaded(path, threads=text.startswith(_THREADS))
         if library is None:
             _failed.add(path)
@@ -172,7 +190,8 @@ def _loaded(path: Path, *, threads: bool) -> ctypes.CDLL | None:
             return ctypes.CDLL(str(path))
     except OSError as error:
         _log.error("a C kernel cannot be loaded: %s", error)
-        path.unlink(missing_ok=True)
+        if _server is None:
+            path.unlink(missing_ok=True)
         return None
 
 
@@ -217,34 +236,53 @@ def _path(folder: Path, compiler: tuple[str, str], text: str) -> Path:
 
 def cache_folder() -> Path | None:
     """The folder, made if need be; None where it is not this user's alone."""
+    if _server is not None:
+        return _server[0]
     place = os.environ.get("OPBOX_CACHE_DIR")
-    if not place:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        place = os.path.join(home, "opbox")
-    folder = Path(place) / "kernels"
+    if place:
+        return _own_folder(Path(place))
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    shared = Path(tempfile.gettempdir(), f"opbox-{os.geteuid()}")
+    return _own_folder(Path(home, "opbox")) or _own_folder(shared, others=True)
+
+
+def _own_folder(place: Path, *, others: bool = False) -> Path | None:
+    """The folder `kernels` below `place`, made if need be; None where somebody else could write to it.
+
+    With `others`, where others may have made `place`: None where that is not this user's alone.
+    """
+    folder = place / "kernels"
     if not folder.is_absolute():
         return None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        status = folder.lstat()
+        statuses = [folder.lstat(), *([place.lstat()] if others else [])]
     except OSError:
         return None
-    return folder if stat.S_ISDIR(status.st_mode) and _is_ours(status) else None
+    ours = all(stat.S_ISDIR(status.st_mode) and _is_ours(status) for status in statuses)
+    return folder if ours and os.access(folder, os.W_OK) else None
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Return whether this user owns the file and no other user may write to it."""
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    """Return whether who makes the kernels owns the file and no other user may write to it."""
+    owner = os.geteuid() if _server is None else _server[1]
+    return status.st_uid == owner and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _trusted(path: Path) -> bool:
+    """Return whether a file is a kernel that its maker has written, and all of it is there."""
     try:
-        status = path.lstat()
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
-    return stat.S_ISREG(status.st_mode) and _is_ours(status) and status.st_size > 0
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or not _is_ours(status):
+            return False
+        content, hashed, digest = file.read().rpartition(_HASHED)
+    return bool(hashed) and digest == hashlib.sha256(content).digest()
 
 
 def _compile(compiler: str, text: str, path: Path) -> None:
@@ -267,7 +305,10 @@ def _compile(compiler: str, text: str, path: Path) -> None:
             timeout=MOST_SECONDS,
             check=True,
         )
-        os.chmod(target, 0o600)
+        with open(target, "rb+") as file:
+            digest = hashlib.sha256(file.read()).digest()
+            file.write(_HASHED + digest)
+        os.chmod(target, 0o644)  # for code of sessions, where the folder lets others in
         os.replace(target, path)
 
 

@@ -23,7 +23,7 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for, device_name
 from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError, NotReadyError
 
-from .carriers import Answer, Call, Done, Rest, Tensors
+from .carriers import Answer, Call, Done, OwnerQuota, Rest, Tensors
 from .checkpoint_store import CheckpointStore, store_of
 from .device_time import DeviceTimes
 from .memory_shares import HOST, device_bytes, gpu_bytes
@@ -32,6 +32,8 @@ from .routes.models import Body
 from .routes.route import RouteTable
 from .routes.table import ROUTES
 from .session.code_policy import UNWATCHED, CodePolicy
+from .session.moving import read_image
+from .session.session import ServerSession
 from .session.sessions import Sessions
 from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
@@ -169,10 +171,7 @@ class Engine:
         try:
             if self._closed:
                 raise NotReadyError("the server is stopping: try again when it is back")
-            own = call.quota
-            self.ledger.limit(call.owner, *(NO_LIMIT if own is None else (own.memory_bytes, own.elsewhere)))
-            self.ledger.bound(HOST, own.host_bytes if own is not None else 0)
-            self._leave(own.beside if own is not None else {})
+            self._apply(call.owner, call.quota)
             if call.task is current():  # who has read it works on it already
                 return call.route.handler(self, call, done)
             with running(call.task):
@@ -180,6 +179,23 @@ class Engine:
         except Exception as error:
             done(error)
             return None
+
+    def adopt(self, owner: str, quota: OwnerQuota | None, fd: int) -> ServerSession:
+        """Go on with a session that another process had; `fd` is its image (`session.moving`).
+
+        Raises:
+            MXNetError: there is no room for it here.
+        """
+        self._apply(owner, quota)
+        header, image = read_image(fd)
+        return self.sessions.adopt(owner, header, image, quota)
+
+    def _apply(self, owner: str, quota: OwnerQuota | None) -> None:
+        """Hold the owner, and all owners, to what `quota` leaves them here."""
+        limit = NO_LIMIT if quota is None else (quota.memory_bytes, quota.elsewhere)
+        self.ledger.limit(owner, *limit)
+        self.ledger.bound(HOST, quota.host_bytes if quota is not None else 0)
+        self._leave(quota.beside if quota is not None else {})
 
     def _leave(self, beside: Mapping[str, int]) -> None:
         """Lower the limit of each GPU by the bytes that sessions in other processes use."""

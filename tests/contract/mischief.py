@@ -138,7 +138,9 @@ class Mischief(mx.operator.CustomOp):
 
     def kernels(self, in_data):
         c_compiler = __import__("opbox_ops.c_compiler", fromlist=["mode"])
-        raise ValueError(c_compiler.mode())
+        os, folder = __import__("os"), c_compiler.cache_folder()
+        compiled = c_compiler.compiled_function("int mischief(void) { return 1; }", "mischief")
+        raise ValueError(f"{os.stat(folder).st_uid} {os.access(folder, os.W_OK)} {compiled}")
 
     def environment_of(self, in_data):
         with open(f"/proc/{self.value}/environ", "rb") as file:

@@ -45,7 +45,7 @@ def test_admin_ends_somebodys_session_and_its_owner_is_told(server: Live) -> Non
 
 
 def test_admin_ends_a_session_that_has_a_process_of_its_own(server: Live) -> None:
-    session = server.session("py")
+    session = server.session("py", code=True)
     listed = server.call("GET", "/v1/admin/sessions", owner="boss").header["sessions"]
     assert [row["owner"] for row in listed if row["id"] == session.id] == ["py"]
     answer = server.call("DELETE", f"/v1/admin/sessions/{session.id}", owner="boss")

@@ -55,8 +55,8 @@ def test_only_tokens_that_may_upload_get_a_process(server: Live) -> None:
 
 def test_their_number_is_limited(start: Callable[..., Live]) -> None:
     server = start("process", **settings(OPBOX_CODE_SESSIONS="2", OPBOX_CODE_SPARES="0"))
-    sessions = [server.session("py"), server.session("bob")]
-    refused = server.call("POST", "/v1/sessions", owner="py")
+    sessions = [server.session("py", code=True), server.session("bob", code=True)]
+    refused = server.call("POST", "/v1/sessions", {"code": True}, owner="py")
     assert (refused.status, refused.header["type"]) == (429, "QuotaError")
     assert '{"code": false}' in refused.error
     assert sessions[0].delete().status == 200
@@ -79,7 +79,7 @@ def test_a_session_that_loops_can_be_listed_and_deleted(start: Callable[..., Liv
 
 def test_a_session_expires_with_its_process(server: Live) -> None:
     count = server.metric("opbox_code_workers")
-    session = server.session("py", ttl_s=0.5)
+    session = server.session("py", ttl_s=0.5, code=True)
     wait_for(lambda: server.metric("opbox_code_workers") <= count)
     answer = session.run({"do": "describe", "id": 1})
     assert answer.status == 410
@@ -113,10 +113,12 @@ def test_one_name_two_codes(server: Live) -> None:
 @pytest.mark.parametrize("owner", ["ann", "bob"])
 def test_another_session_trains_on_bit_for_bit(server: Live, owner: str) -> None:
     """In a worker that sessions share (ann), and in one of its own (bob)."""
-    undisturbed = train(server.session(owner), 20)
+    undisturbed = train(server.session(owner, code=owner == "bob"), 20)
     done = threading.Event()
     weights: list[list[np.ndarray]] = []
-    training = threading.Thread(target=lambda: weights.append(train(server.session(owner), 20, done.is_set)))
+    training = threading.Thread(
+        target=lambda: weights.append(train(server.session(owner, code=owner == "bob"), 20, done.is_set))
+    )
     training.start()
     try:
         for what in ("segfault", "leave", "memory", "fork_bomb", "connection", "loop", "raising"):
@@ -137,7 +139,7 @@ def test_nothing_stays_behind(server: Live) -> None:
     before = set(os.listdir("/dev/shm"))
     big = np.arange(300_000, dtype=np.float32)
     for what in ("segfault", "leave", "folder", "fork_and_stay"):
-        session = server.session("py")
+        session = server.session("py", code=True)
         sent = session.run({"do": "put", "id": 9, "tensor": "x"}, {"do": "fetch", "id": 9, "as": "x"}, x=big)
         np.testing.assert_array_equal(sent.tensors["x"], big)
         session.run(*step(what), x=X)

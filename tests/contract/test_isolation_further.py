@@ -311,10 +311,12 @@ def test_code_that_stays_root_has_no_powers(start: Callable[..., Live]) -> None:
 def test_another_session_trains_on_whatever_is_done(start: Callable[..., Live], owner: str) -> None:
     """Bit for bit, while code does what none of the tests above lets it do; see test_isolation for the rest."""
     server = start("process", **settings(**LIMITS, OPBOX_CODE_SPARES="0"))
-    undisturbed = train(server.session(owner), 20)
+    undisturbed = train(server.session(owner, code=owner == "bob"), 20)
     done = threading.Event()
     weights: list[list[np.ndarray]] = []
-    training = threading.Thread(target=lambda: weights.append(train(server.session(owner), 20, done.is_set)))
+    training = threading.Thread(
+        target=lambda: weights.append(train(server.session(owner, code=owner == "bob"), 20, done.is_set))
+    )
     training.start()
     try:
         for what in (

@@ -87,7 +87,7 @@ def test_of_owners_with_a_worker_each(start: Callable[..., Live]) -> None:
 def test_of_sessions_that_bring_code_and_of_a_worker_that_owners_share(start: Callable[..., Live]) -> None:
     server = start("process", OPBOX_TOKENS=weighed(ann=4, py=1), OPBOX_CODE_SPARES="0")
     (shared,) = server.workers()
-    sessions = [server.session("py") for _ in range(2)]
+    sessions = [server.session("py", code=True) for _ in range(2)]
     codes = server.code_workers()
 
     def call(sessions: list[Session], *, also: bool = True) -> None:

@@ -162,7 +162,7 @@ def test_an_idle_server_sleeps(start: Callable[..., Live]) -> None:
     server = start("process", OPBOX_CODE_SPARES="1", OPBOX_TOKENS="", OPBOX_TOKEN="a-token-with-every-scope")
     token = {"Authorization": "Bearer a-token-with-every-scope"}
     # A session with a process of its own, which is watched while it lives, and is not when it has gone.
-    id = httpx.post(f"{server.url}/v1/sessions", headers=token, timeout=60).json()["id"]
+    id = httpx.post(f"{server.url}/v1/sessions", headers=token, json={"code": True}, timeout=60).json()["id"]
     assert httpx.delete(f"{server.url}/v1/sessions/{id}", headers=token, timeout=60).status_code == 200
     wait_for(lambda: len(server.code_workers()) == 1)
 

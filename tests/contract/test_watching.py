@@ -173,14 +173,14 @@ def test_metrics_tell_device_time_by_owner(server: Live) -> None:
 
 def test_a_session_with_code_counts_for_its_owner(start: Callable[..., Live]) -> None:
     server = start("process")
-    session = server.session("py")
+    session = server.session("py", code=True)
     session.run({"do": "put", "id": 1, "tensor": "x"}, x=X)
     wait_for(lambda: server.metric('opbox_runs_total{device="cpu",owner="py"}') >= 1)
 
 
 def test_what_a_deleted_session_with_code_did_last_is_counted(start: Callable[..., Live]) -> None:
     server, place = start("process"), '{device="cpu",owner="py"}'
-    session = server.session("py")
+    session = server.session("py", code=True)
     for _ in range(20):
         session.run({"do": "put", "id": 1, "tensor": "x"}, x=X)
     time.sleep(0.02)  # an answer leaves a moment before its batch is counted
@@ -190,7 +190,7 @@ def test_what_a_deleted_session_with_code_did_last_is_counted(start: Callable[..
 
 def test_a_command_that_a_session_with_code_is_deleted_in_is_counted(start: Callable[..., Live]) -> None:
     server, place = start("process"), '{device="cpu",owner="py"}'
-    session = server.session("py")
+    session = server.session("py", code=True)
     session.run(
         {"do": "put", "id": 1, "tensor": "x"},
         {"do": "bind", "id": 2, "graph": SLOW, "args": {"x": 1}, "outputs": [3]},

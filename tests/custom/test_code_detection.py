@@ -23,7 +23,7 @@ ASK = "import opbox as mx\nfrom opbox.operator.code_detection import will_bring_
         ("class A(mx.operator.NumpyOp):\n    pass\nprint(will_bring_code())", True),
         ("mx.operator.register('a')(getattr(mx.operator, 'Custom' 'OpProp'))\nprint(will_bring_code())", True),
         ("print(will_bring_code())\ndef later():\n    return mx.rtc.CudaModule", True),
-        ("import sys; sys.ps1 = '>>> '\nprint(will_bring_code())", True),
+        ("import sys; sys.ps1 = '>>> '\nprint(will_bring_code())", False),
     ],
 )
 def test_a_script(tmp_path: Path, text: str, expected: bool) -> None:

@@ -64,7 +64,7 @@ def test_a_worker_killed_in_mid_step(start: Callable[..., Live]) -> None:
 
 def test_a_process_for_code_killed_in_mid_step(start: Callable[..., Live]) -> None:
     server = start("process")
-    session = server.session("py")
+    session = server.session("py", code=True)
     bind = {"do": "bind", "id": 2, "graph": SLOW_STEPS, "args": {"x": 1}, "outputs": [3]}
     assert session.run({"do": "put", "id": 1, "tensor": "x"}, bind, x=X).status == 200
     answers: list[Any] = []

@@ -1,13 +1,12 @@
-"""Detects whether this program uses operators of its own: its sessions then get a process each.
+"""Detects whether this program uses operators of its own: its sessions then have a process each from the beginning.
 
-A session's process is chosen when it opens, which may be long before the first operator is used.
+Any other session moves to a process of its own when its first code comes, which takes a moment.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 
 from .custom import get_all_registered_operators
 from .program_text import main_program
@@ -27,15 +26,13 @@ def operator_was_defined() -> None:
 
 
 def will_bring_code() -> bool:
-    """Return whether operators are defined already, the program is typed in as it runs, or its script speaks of them.
+    """Return whether operators are defined already, or the program's script speaks of them.
 
     OPBOX_CODE=1 says yes, and OPBOX_CODE=0 no, whatever there is.
     """
     setting = os.environ.get("OPBOX_CODE", "")
     if setting in ("0", "1"):
         return setting == "1"
-    if get_all_registered_operators() or _defined or hasattr(sys, "ps1"):
-        return True
-    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+    if get_all_registered_operators() or _defined:
         return True
     return _WORDS.search(main_program()[1]) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cupy
@@ -65,6 +65,17 @@ class CupyStream:
         # Made when it is first drawn from: it has a state for each thread of the device.
         self._generator = None
         self._words = 0
+
+    def state(self) -> dict[str, Any]:
+        seed = [self._seed] if isinstance(self._seed, int) else list(self._seed)
+        # CuPy's own generator cannot be carried over: it begins a stream that it has not drawn from.
+        seed += [len(seed)] * (self._generator is not None)
+        return {"seed": seed, "key": list(self._key), "counter": list(self._counter), "words": self._words}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        seed, (k0, k1), (c1, c2, c3) = state["seed"], state["key"], state["counter"]
+        self._begin(seed[0] if len(seed) == 1 else tuple(seed), (k0, k1), (c1, c2, c3), None)
+        self._words = state["words"]
 
     @property
     def generator(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -60,6 +60,22 @@ class NumpyStream:
             self._generator = np.random.Generator(np.random.Philox(key=0))
         place = {"counter": counter, "key": key}
         self._generator.bit_generator.state = {**_BEGINNING, "state": place}
+
+    def state(self) -> dict[str, Any]:
+        if self._generator is None:
+            return {"seed": self._seed}
+        philox: Any = self._generator.bit_generator.state
+        words = {name: philox["state"][name].tolist() for name in ("counter", "key")}
+        plain = {name: int(philox[name]) for name in ("buffer_pos", "has_uint32", "uinteger")}
+        return {"seed": self._seed, "philox": {**plain, "buffer": philox["buffer"].tolist(), "state": words}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.seed(state["seed"])
+        if "philox" in state:
+            philox = {**state["philox"], "bit_generator": "Philox"}
+            philox["buffer"] = np.array(philox["buffer"], np.uint64)
+            philox["state"] = {name: np.array(words, np.uint64) for name, words in philox["state"].items()}
+            self.generator.bit_generator.state = philox
 
     @property
     def generator(self) -> np.random.Generator:

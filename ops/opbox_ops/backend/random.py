@@ -47,6 +47,12 @@ class RandomStream(Protocol):
     def gamma(self, out: Any, shape: Any, scale: Any) -> None:
         """Fill `out` from the gamma distribution; ValueError where a parameter is below 0."""
 
+    def state(self) -> dict[str, Any]:
+        """Where the stream is, as plain values, for `restore` in another process."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was asked for."""
+
     @property
     def generator(self) -> Any:
         """The library's Generator, for other distributions."""
@@ -96,6 +102,17 @@ class RandomSource:
         self.seed(snapshot["number"])
         self._executors, self._moves = snapshot["executors"], snapshot["moves"]
         self._move()
+
+    def state(self) -> dict[str, Any]:
+        """Where all streams are but those of executors (`NodeStreams.snapshot`); unlike `snapshot` it moves none."""
+        place = {"number": self.number, "executors": self._executors, "moves": self._moves}
+        return {**place, "stream": self._single.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was asked for."""
+        self.seed(state["number"])
+        self._executors, self._moves = state["executors"], state["moves"]
+        self._single.restore(state["stream"])
 
     def _move(self) -> None:
         # No executor has the number 0.

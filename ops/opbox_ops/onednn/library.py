@@ -39,8 +39,10 @@ __all__ = [
     "Threads",
     "dims",
     "failure",
+    "file",
     "library",
     "shared_threads",
+    "use",
 ]
 
 PACKAGE, VERSION = "onednn-cpu-gomp", "2023.2.0"
@@ -362,6 +364,20 @@ def _attempt() -> _Attempt:
     return _Attempt(failure=failure)
 
 
+_named: Path | None = None
+
+
+def use(path: Path) -> None:
+    """Load this file, in a process that would not find it by itself."""
+    global _named
+    _named = path
+
+
+def file() -> Path | None:
+    """The library's file; None where it is not installed, or may not be read."""
+    return next((path for path in _candidates() if os.access(path, os.R_OK)), None)
+
+
 class Threads(ctypes.Structure):
     """Functions of libgomp for compiled C: run a function in threads, the thread's number, how many there may be."""
 
@@ -376,7 +392,7 @@ def shared_threads() -> Threads | None:
 
 
 def _candidates() -> list[Path]:
-    named = os.environ.get("OPBOX_ONEDNN")
+    named = _named or os.environ.get("OPBOX_ONEDNN")
     if named:
         return [Path(named)]
     homes = [Path(sys.prefix), Path(np.__file__).parents[4]]

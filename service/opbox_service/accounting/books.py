@@ -165,6 +165,10 @@ class Books:
         self.usage.count(owner, sessions=1)
         self.audit.note("session.made", owner, session=session, device=device, code=code)
 
+    def session_moved(self, owner: str, session: str) -> None:
+        """An owner's session has a process of its own from here on: code has come for it."""
+        self.audit.note("session.moved", owner, session=session, code=True)
+
     def session_ended(self, owner: str, session: str, reason: str) -> None:
         """Count a session of an owner's that has ended."""
         self.audit.note("session.ended", owner, session=session, reason=reason)

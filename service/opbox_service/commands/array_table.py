@@ -272,6 +272,10 @@ class ArrayTable:
         entries = list(self._entries.items())
         return [(id, entry.executor) for id, entry in entries if type(entry) is ExecutorEntry]
 
+    def entries(self) -> dict[int, TableEntry]:
+        """All entries by their numbers, the oldest first."""
+        return dict(self._entries)
+
     def kernel(self, id: int) -> KernelForm:
         """The kernel `id`; NotFoundError when there is none."""
         entry = self._entries.get(id)
@@ -289,9 +293,18 @@ class ArrayTable:
             return recent
         key, graph = self._graphs.resolve(reference, self._owner)
         if is_shareable(graph):
-            with self._graphs_lock:
-                self._recent_graphs[GRAPH_PREFIX + key] = graph
+            self.keep_graph(GRAPH_PREFIX + key, graph)
         return graph
+
+    def keep_graph(self, name: str, graph: Graph) -> None:
+        """Know a graph by its name, for as long as it is among the last ones used."""
+        with self._graphs_lock:
+            self._recent_graphs[name] = graph
+
+    def recent_graphs(self) -> dict[str, Graph]:
+        """The graphs that it knows by their names."""
+        with self._graphs_lock:
+            return dict(self._recent_graphs)
 
     # -- changing -----------------------------------------------------------------------------------------------
 

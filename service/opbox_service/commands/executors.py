@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,13 +14,14 @@ from opbox_protocol.errors import BadRequestError
 
 from ..executor import bind
 from ..executor.allocation import allocate
+from ..graph.ir import Graph
 from ..quota import Allocation
 from ..stateless.inference import GraphReference
 from ..validation import InPieces
 from .array_table import ArrayEntry, ArrayTable, ExecutorEntry
 from .command import ID_END, Command, Exchange, Id, IdsByName, IdsOrNone
 
-__all__ = ["COMMANDS", "recurring_run"]
+__all__ = ["COMMANDS", "bind_entries", "recurring_run"]
 
 
 class Bind(Command):
@@ -37,36 +39,65 @@ class Bind(Command):
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.reserve(self.id, *self.outputs)
         graph = table.graph(self.graph)
-        entries = {id: table.entry(id) for group in (self.args, self.grads, self.aux) for id in group.values()}
+        args, grads, aux = (
+            {name: table.entry(id) for name, id in ids.items()} for ids in (self.args, self.grads, self.aux)
+        )
         count = len(graph.heads)
         if self.outputs and len(self.outputs) != count:
             raise BadRequestError(f"outputs: expected an id for each of {count} outputs, got {len(self.outputs)}")
-        budget = table.budget
-        executor = bind(
-            graph,
-            args={name: entries[id].array for name, id in self.args.items()},
-            grads={name: entries[id].array for name, id in self.grads.items()},
-            grad_req=dict(self.grad_req) or None,
-            aux={name: entries[id].array for name, id in self.aux.items()},
-            backend=table.backend,
-            random=table.random,
-            max_bytes=budget.room,
-        )
-        # An output that is an argument's array, or a second head on the same entry, has its memory counted already.
-        by_array = {id(entry.array): entry.allocation for entry in entries.values()}
-        memory = executor.memory
-        allocations = [Allocation(budget, memory.arena_bytes + memory.packed_bytes + executor.plan.object_bytes)]
-        allocations += [allocation.share() for allocation in by_array.values() if allocation is not None]
-        for array in executor.outputs:
-            if id(array) not in by_array:
-                own = by_array[id(array)] = Allocation(budget, int(array.nbytes))
-                allocations.append(own)
         places = {"args": self.args, "grads": self.grads, "grad_req": self.grad_req, "aux": self.aux}
-        table.add(self.id, ExecutorEntry(executor, allocations, graph, {**places, "outputs": self.outputs}))
-        for number, array in zip(self.outputs, executor.outputs, strict=False):
-            allocation = by_array[id(array)]
+        bound, allocations = bind_entries(
+            table, graph, args, grads, aux, self.grad_req, {**places, "outputs": self.outputs}
+        )
+        table.add(self.id, bound)
+        for number, array in zip(self.outputs, bound.executor.outputs, strict=False):
+            allocation = allocations[id(array)]
             if number is not None:
                 table.add(number, ArrayEntry(array, None, allocation.share() if allocation is not None else None))
+
+
+def bind_entries(
+    table: ArrayTable,
+    graph: Graph,
+    args: Mapping[str, ArrayEntry],
+    grads: Mapping[str, ArrayEntry],
+    aux: Mapping[str, ArrayEntry],
+    grad_req: Mapping[str, str],
+    places: Mapping[str, Any],
+) -> tuple[ExecutorEntry, dict[int, Allocation | None]]:
+    """Bind a graph to arrays, and count its memory in the table's budget.
+
+    Args:
+        table: whose device and budget it has.
+        graph: the graph.
+        args, grads, aux, grad_req: as of `bind`.
+        places: for the entry.
+
+    Returns:
+        The entry, which has no number yet, and the memory of its arrays by the id of the array's object.
+    """
+    budget = table.budget
+    executor = bind(
+        graph,
+        args={name: entry.array for name, entry in args.items()},
+        grads={name: entry.array for name, entry in grads.items()},
+        grad_req=dict(grad_req) or None,
+        aux={name: entry.array for name, entry in aux.items()},
+        backend=table.backend,
+        random=table.random,
+        max_bytes=budget.room,
+    )
+    # An output that is an argument's array, or a second head on the same entry, has its memory counted already.
+    entries = {id(entry): entry for group in (args, grads, aux) for entry in group.values()}
+    by_array = {id(entry.array): entry.allocation for entry in entries.values()}
+    memory = executor.memory
+    allocations = [Allocation(budget, memory.arena_bytes + memory.packed_bytes + executor.plan.object_bytes)]
+    allocations += [allocation.share() for allocation in by_array.values() if allocation is not None]
+    for array in executor.outputs:
+        if id(array) not in by_array:
+            own = by_array[id(array)] = Allocation(budget, int(array.nbytes))
+            allocations.append(own)
+    return ExecutorEntry(executor, allocations, graph, places), by_array
 
 
 class Forward(Command):

@@ -5,7 +5,19 @@ from .compile import compile_plan
 from .invoke import CallForm, form_of, invoke
 from .network import network
 from .plan import Plan
-from .run import BoundPlan, Memory
+from .run import BoundPlan, Memory, RunProgress
 from .watched import Watched
 
-__all__ = ["BoundPlan", "CallForm", "Memory", "Plan", "Watched", "bind", "compile_plan", "form_of", "invoke", "network"]
+__all__ = [
+    "BoundPlan",
+    "CallForm",
+    "Memory",
+    "Plan",
+    "RunProgress",
+    "Watched",
+    "bind",
+    "compile_plan",
+    "form_of",
+    "invoke",
+]
+__all__ += ["network"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from .plan import UNWANTED, Plan, Step
 from .replay import Replay, records
 from .watched import Watched
 
-__all__ = ["BoundPlan", "Memory"]
+__all__ = ["BoundPlan", "Memory", "RunProgress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,26 @@ class Memory:
     output_bytes: int
     packed_bytes: int
     steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """What an executor's runs have left beside its arrays.
+
+    Attributes:
+        layout: names the plan's memory.
+        values: all of its arena, on its device; None where backward reads none of it.
+        flags: whether backward may follow, whether the last forward was an inference, and whether it was in training.
+        forwards, backwards: how often each was called.
+        streams: its place in its random numbers; None while it has drawn none.
+    """
+
+    layout: str
+    values: Array | None
+    flags: tuple[bool, bool, bool]
+    forwards: int
+    backwards: int
+    streams: Sequence[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +252,32 @@ class BoundPlan:
             array[...] = 0
         self._backward.run()
 
+    def progress(self) -> RunProgress:
+        """What the last run has left, for `resume` of an executor of the same graph in another process."""
+        values = self._arena if self._ready and not self._left_out and self._backward.calls else None
+        flags = (self._ready, self._left_out, self._mode.is_train)
+        return RunProgress(self._layout(), values, flags, self.forwards, self.backwards, self.streams.snapshot())
+
+    def resume(self, progress: RunProgress) -> None:
+        """Go on where `progress` was asked for; where values lie otherwise here, backward wants a forward run first."""
+        self.forwards, self.backwards = progress.forwards, progress.backwards
+        if progress.streams is not None:
+            self.streams.resume(progress.streams)
+        ready, self._left_out, self._mode.is_train = progress.flags
+        if progress.values is not None:
+            ready = progress.layout == self._layout()
+            if ready:
+                self._arena[...] = progress.values
+        self._ready = ready
+
+    def _layout(self) -> str:
+        """Names the steps and where their values lie; the same name means that values may be copied over."""
+        memory = self.plan.memory
+        assert memory is not None
+        steps = [(step.node.name, step.reads, step.writes, step.compute.level) for step in self.plan.steps]
+        described = (self.plan.arena_bytes, steps, memory.home, sorted(memory.elided))
+        return hashlib.sha256(repr(described).encode()).hexdigest()
+
     def run_half(self, number: int) -> None:
         """Run the half that was bound, as the step `number` of a loop: operators' states are that step's."""
         assert self._half is not None
@@ -248,6 +295,11 @@ class BoundPlan:
             self._backward.run()
         else:
             self._forward.run()
+
+    @property
+    def arrays(self) -> dict[tuple[str, str], Array]:
+        """The arrays that it was bound to, by kind ("arg", "grad", "aux") and name."""
+        return {(kind, str(name)): array for (kind, name), array in self._external.items() if kind != "out"}
 
     def arrays_of(self, values: Sequence[int]) -> list[Array]:
         """The arrays of values; None for those that the half that was bound does not use."""

@@ -45,7 +45,8 @@ class SessionRequest(Body):
     )
     seed: RandomSeed = 0
     code: bool | None = Field(
-        default=None, description="Whether it may bring code, in a process of its own; by default as the token may."
+        default=None,
+        description="Whether it has a process of its own, for code; by default from its first code on.",
     )
 
 
@@ -139,8 +140,7 @@ def create(engine: Engine, call: Call, done: Done) -> None:
         scopes=call.scopes,
         quota=call.quota,
     )
-    opened = {"id": session.id, "device": session.device, "ttl_s": session.ttl_s, "limits": session.limits()}
-    done(Answer(opened, status=201))
+    done(Answer(session.opened(), status=201))
 
 
 def sessions(engine: Engine, call: Call, done: Done) -> None:

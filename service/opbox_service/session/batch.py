@@ -15,6 +15,7 @@ from opbox_protocol.errors import BadRequestError
 
 from ..carriers import Answer, AnswerLimit, Done, Tensors
 from ..commands import TypedCommand
+from ..settings import Scope
 from ..task import Task
 
 __all__ = ["Batch"]
@@ -39,6 +40,8 @@ class Batch:
         own_bytes: of its own tensors, as the session's budget counts them while it waits.
         waited_for: whether somebody waits for its answer, or did before it was stopped.
         warnings: sentences for the program, which go with the answer.
+        brings_code: whether a command of it does.
+        source: the commands as they came, with what its token may; kept while it may have to go to another process.
     """
 
     __slots__ = (
@@ -51,12 +54,14 @@ class Batch:
         "_own",
         "_results",
         "_tensors",
+        "brings_code",
         "commands",
         "done",
         "own_bytes",
         "position",
         "seq",
         "since",
+        "source",
         "task",
         "waited_for",
         "warnings",
@@ -80,6 +85,8 @@ class Batch:
         self.position = 0
         self.own_bytes = 0
         self.warnings: list[str] = []
+        self.brings_code = False
+        self.source: tuple[Any, frozenset[Scope]] | None = None
         self._tensors = dict(tensors)
         self._own: set[str] = set()
         self._results: list[dict[str, Any]] = []
@@ -88,6 +95,11 @@ class Batch:
         self._outputs: dict[str, np.ndarray[Any, Any]] = {}
         self._fetched: dict[tuple[int, int], tuple[Array, np.ndarray[Any, Any]]] = {}
         self._changing: list[int] | None = None
+
+    @property
+    def tensors(self) -> Tensors:
+        """The tensors that came with it."""
+        return self._tensors
 
     def own_tensors(self, backend: Backend) -> None:
         """Copy the tensors, so that the request's buffer may go while the batch waits."""

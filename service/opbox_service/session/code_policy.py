@@ -38,11 +38,14 @@ class CodePolicy:
         accepts_code: whether sessions may upload code.
         on_upload: learns what a session is sent before any of it runs: the owner, the session, command and name and
             sha256 of each piece, and how many more there are.
+        move: has another process take over a session whose next batch brings code; None where none does. Called with
+            the session, which rests until its `stay` or `leave` is called.
     """
 
     watcher: Watcher | None = None
     accepts_code: bool = True
     on_upload: Callable[[str, str, list[tuple[str, str, str]], int], None] | None = None
+    move: Callable[[Any], None] | None = None
 
     def check(self, commands: Sequence[TypedCommand]) -> None:
         """ConflictError when a command uploads code where none is accepted."""

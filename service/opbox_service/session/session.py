@@ -9,9 +9,11 @@ the same, for the client has let go of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from opbox_ops.backend import backend_for
 from opbox_protocol.errors import (
@@ -23,11 +25,15 @@ from opbox_protocol.errors import (
     GoneError,
     LimitError,
     QuotaError,
+    error_from_json,
+    error_to_json,
 )
 
 from ..carriers import AnswerLimit, Done, Tensors
 from ..checkpoint_store import CheckpointStore, OwnersCheckpoints
 from ..commands import ArrayTable, TypedCommand, check_scopes, parse
+from ..commands.command import Exchange
+from ..commands.table_image import TableImage, pack, unpack
 from ..custom import Definitions
 from ..device_time import DeviceTimes
 from ..quota import Budget, MeteredBackend
@@ -37,6 +43,7 @@ from ..task import Task, current, running
 from .batch import NO_LIMIT, Batch
 from .code_policy import CodePolicy
 from .command_runner import CommandRunner, placed
+from .moving import MovedError
 
 __all__ = ["ServerSession"]
 
@@ -57,11 +64,13 @@ class ServerSession:
         checkpoints: where it may save some; None where there is no place.
         limit_bytes: of device memory; None for the settings'.
         freed: called once with the most bytes that it had, when it has ended and let go of them.
+        movable: whether another process takes it over when it brings code (`moving`).
 
     Attributes:
         table: its arrays, executors and kernels.
         budget: counts their memory.
         closed: why it has ended; None while it has not.
+        moving: whether it rests, as another process takes it over.
     """
 
     def __init__(
@@ -80,6 +89,8 @@ class ServerSession:
         checkpoints: CheckpointStore | None = None,
         limit_bytes: int | None = None,
         freed: Callable[[int], object] = lambda nbytes: None,
+        *,
+        movable: bool = False,
     ) -> None:
         self.id = id
         self._freed = freed
@@ -102,7 +113,7 @@ class ServerSession:
                 random,
                 device,
                 self.budget,
-                self._definitions.add,
+                self._definitions.add if code_policy.accepts_code else _refuse_code,
                 graphs=graphs,
                 owner=owner,
                 max_entries=settings.max_session_objects,
@@ -126,6 +137,9 @@ class ServerSession:
         self._running = False
         self._current: Batch | None = None
         self._error: BaseException | None = None
+        self._movable = movable
+        self.moving = False
+        self._awaited: list[int] = []
         self._lock = Lock()
 
     def _admit(self, nbytes: int, on_device: bool) -> None:
@@ -172,12 +186,16 @@ class ServerSession:
         try:
             typed = parse(commands, self.settings.max_commands)
             check_scopes(typed, scopes)
-            self._code_policy.check(typed)
-            self._code_policy.note_uploads(self.owner, self.id, typed)
+            if not self._movable:
+                self._code_policy.check(typed)
+                self._code_policy.note_uploads(self.owner, self.id, typed)
         except (BadRequestError, LimitError, ForbiddenError, ConflictError) as error:
             # The batch keeps its place, or those behind it would wait for ever.
             typed = error
         batch = Batch(0, typed, tensors, done, limit, task)
+        if self._movable:
+            batch.source = commands, scopes
+            batch.brings_code = not isinstance(typed, BaseException) and any(c.scope != "run" for c in typed)
         if done is None:
             # Counted as long as they wait; what becomes an array is counted as one then.
             nbytes = json_bytes + sum(int(tensor.nbytes) for tensor in tensors.values())
@@ -189,10 +207,12 @@ class ServerSession:
                 self._let_go_of(batch)
                 raise
         with self._lock:
-            batch.seq = self._highest + 1 if seq is None else seq
             try:
+                if self.moving:
+                    raise MovedError
                 if self.closed is not None:
                     raise GoneError(self.closed)
+                batch.seq = self._place_for(seq)
                 self._check_place(batch.seq)
             except BaseException:
                 self._let_go_of(batch)
@@ -204,6 +224,14 @@ class ServerSession:
             task.when_stopped(lambda: self._stopped(batch))
         return batch.seq
 
+    def _place_for(self, seq: int | None) -> int:
+        """The place of a batch that names `seq`; one that had a place before the session moved has that."""
+        if seq is None:
+            return self._awaited.pop(0) if self._awaited else self._highest + 1
+        if seq in self._awaited:
+            self._awaited.remove(seq)
+        return seq
+
     def _let_go_of(self, batch: Batch) -> None:
         """Stop counting a waiting batch's own tensors."""
         nbytes, batch.own_bytes = batch.own_bytes, 0
@@ -213,7 +241,7 @@ class ServerSession:
     def _stopped(self, batch: Batch) -> None:
         """Answer a batch that was stopped before its turn, and let go of its tensors; its place stays."""
         with self._lock:
-            if self._waiting.get(batch.seq) is not batch:
+            if self.moving or self._waiting.get(batch.seq) is not batch:
                 return
             self._let_go_of(batch)
         assert batch.task is not None
@@ -245,12 +273,21 @@ class ServerSession:
         """Run the batches whose turn it is. Of several threads that call this, one does the work."""
         while True:
             with self._lock:
-                if self._running or self.closed is not None or self._next not in self._waiting:
+                resting = self._running or self.moving or self.closed is not None
+                if resting or self._next not in self._waiting:
                     return
-                batch = self._waiting.pop(self._next)
-                self._let_go_of(batch)
-                self._running = True
-                self._current = batch
+                batch = self._waiting[self._next]
+                if batch.brings_code:
+                    self.moving = True
+                else:
+                    del self._waiting[self._next]
+                    self._let_go_of(batch)
+                    self._running = True
+                    self._current = batch
+            if batch.brings_code:
+                assert self._code_policy.move is not None
+                self._code_policy.move(self)
+                return
             self._run_current(batch)
 
     def is_next(self, seq: int) -> bool:
@@ -274,7 +311,14 @@ class ServerSession:
                 return False
         batch = Batch(seq, typed, tensors, done, NO_LIMIT, Task())
         with self._lock:
-            if self._running or self._waiting or self._stopping or self.closed is not None or seq != self._next:
+            if (
+                self._running
+                or self.moving
+                or self._waiting
+                or self._stopping
+                or self.closed is not None
+                or seq != self._next
+            ):
                 return False
             self._highest = max(self._highest, seq)
             self._running = True
@@ -333,7 +377,7 @@ class ServerSession:
         """Save where the program is, if it asked for checkpoints: now, or behind the batch that runs."""
         with self._lock:
             self._stopping = True
-            if self._running or self.closed is not None:
+            if self._running or self.moving or self.closed is not None:
                 return
             self._running = True
         try:
@@ -343,16 +387,104 @@ class ServerSession:
                 self._running = False
         self.drain()
 
+    # -- its way to another process -----------------------------------------------------------------------------
+
+    def image(self) -> tuple[dict[str, Any], TableImage]:
+        """What another process needs to go on with the session, which rests meanwhile.
+
+        Raises:
+            MXNetError: it cannot be had.
+        """
+        with self.table.backend.scope():
+            image = pack(self.table)
+        batches = []
+        awaited = []
+        for seq, batch in sorted(self._waiting.items()):
+            if batch.done is not None:
+                awaited.append(seq)
+                continue
+            commands, scopes = batch.source if batch.source is not None and not batch.waited_for else ([], SCOPES)
+            tensors = {
+                name: [
+                    image.add(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)),
+                    tensor.shape,
+                    tensor.dtype.str,
+                ]
+                for name, tensor in batch.tensors.items()
+            }
+            batches.append([seq, commands, sorted(scopes), tensors])
+        error = None if self._error is None else error_to_json(self._error)
+        header = {
+            "id": self.id,
+            "device": self.device,
+            "ttl_s": self.ttl_s,
+            "created": self.created,
+            "idle_s": time.monotonic() - self.used,
+            "next": self._next,
+            "peak": self.budget.peak,
+            "error": error,
+            "batches": batches,
+            "awaited": awaited,
+        }
+        return header, image
+
+    def take_over(self, header: Mapping[str, Any], image: TableImage) -> None:
+        """Go on, as a new session, with what another process had; the batches are run by `drain`.
+
+        Raises:
+            MXNetError: there is no room for it here, or it cannot be made.
+        """
+        with self.table.backend.scope():
+            unpack(self.table, image)
+        self.created, self.used = header["created"], time.monotonic() - header["idle_s"]
+        self.budget.peak = max(self.budget.peak, header["peak"])
+        self._next, self._highest = header["next"], header["next"] - 1
+        if header["error"] is not None:
+            self._error = error_from_json(*header["error"])
+        for seq, commands, scopes, rows in header["batches"]:
+            tensors = {name: image.blocks[b].view(dtype).reshape(shape) for name, (b, shape, dtype) in rows.items()}
+            self.submit(seq, commands, tensors, None, frozenset(scopes))
+        self._awaited = list(header["awaited"])
+        self._highest = max(self._highest, *self._awaited, 0)
+
+    def stay(self, error: BaseException) -> None:
+        """Go on here: the move has failed, and so does the command that wanted it."""
+        with self._lock:
+            if self.closed is not None:
+                return
+            self.moving = False
+            batch = self._waiting[self._next]
+            if not isinstance(batch.commands, BaseException):
+                code = next(i for i, command in enumerate(batch.commands) if command.scope != "run")
+                refused = [*batch.commands[:code], _Refused(error), *batch.commands[code + 1 :]]
+                batch.commands, batch.brings_code = refused, False
+            stopped = [batch for batch in self._waiting.values() if batch.task is not None and batch.task.stopped]
+        for batch in stopped:
+            self._stopped(batch)
+        self.drain()
+
+    def leave(self) -> None:
+        """End here: another process has the session. Batches that somebody waits for are to be sent again."""
+        with self._lock:
+            if self.closed is not None:
+                return
+            self.closed = self._runner.closed = "it has moved"
+            waiting, self._waiting = sorted(self._waiting.items()), {}
+        for seq, batch in waiting:
+            if batch.done is not None:
+                batch.finish(MovedError(seq))
+        self._let_go()
+
     # -- its end ------------------------------------------------------------------------------------------------
 
     def idle(self, now: float) -> bool:
         """Return whether the session is unused for longer than its time to live."""
-        return not self._running and now - self.used > self.ttl_s
+        return not self._running and not self.moving and now - self.used > self.ttl_s
 
     def expire_waiting(self, now: float, deadline_s: float) -> None:
         """Give up on batches that waited too long for one before them, which never came."""
         with self._lock:
-            if self._running or not self._waiting or self._next in self._waiting:
+            if self._running or self.moving or not self._waiting or self._next in self._waiting:
                 return
             late = [batch for batch in self._waiting.values() if now - batch.since > deadline_s]
             if not late:
@@ -394,6 +526,10 @@ class ServerSession:
         self.table.backend.close()
         self._freed(self.budget.peak)
 
+    def opened(self) -> dict[str, Any]:
+        """The session as its opening is answered."""
+        return {"id": self.id, "device": self.device, "ttl_s": self.ttl_s, "limits": self.limits()}
+
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""
         task = current()
@@ -431,3 +567,23 @@ class ServerSession:
             "rank": settings.max_rank,
             "elements": settings.max_elements,
         }
+
+
+class _Refused:
+    """Takes the place of a command that brings code to a session which gets no process for it."""
+
+    scope: ClassVar[Scope] = "run"
+    changes_arrays: ClassVar[bool] = False
+    always_runs: ClassVar[bool] = False
+    silences: ClassVar[bool] = False
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        raise self._error
+
+
+def _refuse_code(kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> None:
+    """ConflictError: operators of a user's own run in a process of their session's."""
+    raise ConflictError(f"define {op_type!r}: expected a session with a process of its own, got one that shares its")

@@ -6,6 +6,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Any
 
 from cachetools import FIFOCache
@@ -16,6 +17,7 @@ from ..accounting.accounts import too_many_sessions
 from ..allocator import FreedMemory
 from ..carriers import OwnerQuota
 from ..checkpoint_store import CheckpointStore
+from ..commands.table_image import TableImage
 from ..device_time import DeviceTimes
 from ..memory_shares import HOST
 from ..quota import Ledger
@@ -23,6 +25,7 @@ from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
 from ..stateless.graph_runner import check_device
 from .code_policy import CodePolicy
+from .moving import MovedError
 from .session import ServerSession
 
 __all__ = ["Sessions", "ended_by_admin", "no_such"]
@@ -78,6 +81,7 @@ class Sessions:
         self._ledger = ledger
         self._checkpoints = checkpoints
         self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
+        self._left: FIFOCache[str, str] = FIFOCache(REMEMBERED)
         self._ended: deque[tuple[str, str, str]] = deque(maxlen=REMEMBERED)
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -123,18 +127,65 @@ class Sessions:
         ttl_s = settings.session_ttl_s if ttl_s is None else ttl_s
         if not 0 < ttl_s <= settings.max_ttl_s:
             raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {settings.max_ttl_s:g}, got {ttl_s!r}")
+        movable = self._code_policy.move is not None and code is not False and bool(scopes & UPLOADS)
+        return self._new(secrets.token_hex(16), owner, device, seed, float(ttl_s), quota, movable=movable)
+
+    def adopt(
+        self, owner: str, header: Mapping[str, Any], image: TableImage, quota: OwnerQuota | None
+    ) -> ServerSession:
+        """Go on with a session that another process had (`moving`).
+
+        Raises:
+            MXNetError: there is no room for it here; nothing has changed then.
+        """
+        device = check_device(header["device"], self._settings)
+        session = self._new(header["id"], owner, device, 0, header["ttl_s"], quota)
+        try:
+            session.take_over(header, image)
+        except BaseException:
+            with self._lock:
+                del self._sessions[session.id]
+            session.close("it could not be moved")
+            raise
+        return session
+
+    def leave(self, id: str) -> None:
+        """Let go of a session that another process has now; who calls for it is told to call there."""
+        with self._lock:
+            session = self._sessions.pop(id, None)
+            if session is not None:
+                self._left[id] = session.owner
+        if session is not None:
+            session.leave()
+
+    def moving(self, id: str) -> ServerSession | None:
+        """The session of this id, if it rests to be moved."""
+        session = self._sessions.get(id)
+        return session if session is not None and session.moving else None
+
+    def _new(
+        self,
+        id: str,
+        owner: str,
+        device: str,
+        seed: int,
+        ttl_s: float,
+        quota: OwnerQuota | None,
+        *,
+        movable: bool = False,
+    ) -> ServerSession:
+        settings = self._settings
         with self._lock:
             count = sum(1 for session in self._sessions.values() if session.owner == owner)
             limit = settings.max_sessions if quota is None else quota.sessions
             if count >= limit:
                 raise QuotaError(too_many_sessions(limit))
-            id = secrets.token_hex(16)
             session = ServerSession(
                 id,
                 owner,
                 device,
                 seed,
-                float(ttl_s),
+                ttl_s,
                 self._graphs,
                 settings,
                 self._code_policy,
@@ -144,6 +195,7 @@ class Sessions:
                 self._checkpoints,
                 settings.max_session_bytes if quota is None else quota.session_bytes,
                 self._let_go,
+                movable=movable,
             )
             self._sessions[id] = session
         self._start_sweeping()
@@ -153,7 +205,11 @@ class Sessions:
         """The owner's session; NotFoundError, or GoneError when it has ended. `to_end`: as of `not_yours`."""
         session = self._sessions.get(id)
         if session is not None and session.owner == owner:
+            if session.moving:
+                raise MovedError
             return session
+        if self._left.get(id) == owner:
+            raise MovedError
         ended = self._gone.get(id)
         if ended is not None and ended[0] == owner:
             raise GoneError(ended[1])
@@ -198,6 +254,8 @@ class Sessions:
             GoneError: it has ended already.
         """
         session = self._sessions.get(id)
+        if id in self._left or (session is not None and session.moving):
+            raise MovedError
         if session is None and id in self._gone:
             raise GoneError(self._gone[id][1])
         if session is None:

@@ -13,9 +13,10 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 
 from . import messages
-from .confine import Bounds, at_hand, confine
+from .confine import Bounds, at_hand, confine, reachable
 from .progress import Progress
 
 __all__ = ["main"]
@@ -32,12 +33,24 @@ def main(argv: list[str]) -> None:
     try:
         if header["bounds"]["user"]:
             settings["ops"] = [at_hand(path, header["bounds"]["folder"]) for path in settings["ops"]]
+        # Opened while this process still enters every folder.
+        opened = reachable if header["bounds"]["user"] else str
+        kernels, library = (
+            path if path is None else Path(opened(path)) for path in (header["kernels"], header["onednn"])
+        )
         confine(Bounds(**header["bounds"]))
         from opbox_ops import c_compiler  # numpy's threads are to be confined as well
+        from opbox_ops.onednn import library as onednn
 
         from .process import run
 
-        c_compiler.switch_off()
+        if library is not None:
+            onednn.use(library)
+
+        if kernels is None:
+            os.environ["OPBOX_C_KERNELS"] = "0"
+        else:
+            c_compiler.read_only(kernels, header["maker"])
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:2000]
         messages.send(sock, messages.write({"kind": "failed", "reason": reason}))

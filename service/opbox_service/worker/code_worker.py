@@ -18,7 +18,9 @@ from typing import Any
 
 import structlog
 
+from opbox_ops import c_compiler
 from opbox_ops.backend.kernel_cache import SHARED as SHARED_KERNELS
+from opbox_ops.onednn import library as onednn
 from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
 
 from ..accounting.books import Books
@@ -44,7 +46,7 @@ PASSED_TO_OPERATORS = tuple(
     f"OPBOX_{name}"
     for name in (
         *("ALLOW_TF32", "COMPUTE_LEVEL", "CUBINS", "CUBLASLT", "CUDA_GRAPHS", "CUDNN", "CUDNN_TUNE"),
-        "UNWRITTEN",
+        *("C_KERNELS", "MATRIX_UNIT", "WINOGRAD", "UNWRITTEN"),
     )
 )
 """Variables that decide how operators compute: a session with code has the numbers, and the speed, of the others."""
@@ -131,12 +133,19 @@ class CodeWorker(Worker):
     def _further_settings(self) -> dict[str, Any]:
         settings = self.settings
         gpu = has_gpu(settings)
+        kernels, library = c_compiler.share_folder(), onednn.file()
+        further = {
+            "kernels": None if kernels is None else str(kernels),
+            "maker": os.geteuid(),
+            "onednn": None if library is None else str(library.absolute()),
+        }
         bounds = Bounds(
             user=self.user,
             folder=self.folder,
             read=(
                 *map(str, own_packages()),
                 *map(str, settings.code_reads),
+                *(str(path) for path in (kernels, library) if path is not None),
                 *(map(str, (*kernel_folders(), *_named_files())) if gpu else ()),
                 *(str(path.absolute().parent) for path in settings.ops),
             ),
@@ -147,7 +156,7 @@ class CodeWorker(Worker):
             gpu=gpu,
             network=settings.code_network,
         )
-        return {"bounds": asdict(bounds)}
+        return {"bounds": asdict(bounds), **further}
 
     def begin(self) -> None:
         """Start; `up` waits until it has."""
@@ -280,9 +289,11 @@ class CodeWorker(Worker):
         else:
             self._loop.call_later(LAST_WORDS_S, self._end_with_a_trace, latest, trace)
 
-    def call(self, request: RawRequest, deadline_s: float) -> asyncio.Future[RawResponse]:
+    def call(
+        self, request: RawRequest, deadline_s: float, kind: str = "call", image: int | None = None
+    ) -> asyncio.Future[RawResponse]:
         self._used = time.monotonic()
-        return super().call(request, deadline_s)
+        return super().call(request, deadline_s, kind, image)
 
     def idle_s(self) -> float:
         """Return the seconds since the process was last busy, as far as the API process can tell."""

@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from cachetools import FIFOCache
 
-from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError
+from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError, error_from_json
 
 from ..accounting.books import Books
 from ..carriers import OwnerQuota, RawRequest, RawResponse
@@ -201,10 +201,62 @@ class CodeWorkers:
             QuotaError: the server has too many.
             NotReadyError: the process did not start.
         """
-        settings = self._settings
-        if len(self._taken) + self._opening >= settings.code_sessions:
+        self._check_room()
+        self._opening += 1
+        try:
+            worker = await self._take()
+            try:
+                response = await worker.call(request, self._settings.deadline_s)
+            except BaseException:
+                worker.retire("nobody waited for the session: make a new one")  # which it may have by now
+                raise
+            if response.status != 201:
+                self._spares.append(worker)  # it has run nothing
+                return response
+            session = json.loads(bytes(response.body))
+            self._books.session_made(request.owner, session["id"], session["device"], code=True)
+            self._keep(request.owner, worker, session)
+            return response
+        finally:
+            self._opening -= 1
+
+    async def adopt(self, request: RawRequest, device: str, nbytes: int, image: int) -> CodeWorker:
+        """Have a process of its own go on with a session that a shared worker had.
+
+        Args:
+            request: of the session's owner, without a body.
+            device: the session's.
+            nbytes: that it has there.
+            image: its descriptor.
+
+        Raises:
+            QuotaError: there are too many such processes.
+            MXNetError: the process did not start, or has no room for the session.
+        """
+        self._check_room()
+        self._opening += 1
+        try:
+            worker = await self._take()
+            worker.whose = (request.owner, device)
+            request.quota = self._quota_without(request.owner, worker, device, nbytes)
+            try:
+                response = await worker.call(request, self._settings.deadline_s, "adopt", image)
+                if response.status != 201:
+                    raise error_from_json(response.status, json.loads(bytes(response.body)))
+            except BaseException:
+                worker.retire("its session stayed where it was")
+                raise
+            self._keep(request.owner, worker, json.loads(bytes(response.body)))
+            return worker
+        finally:
+            self._opening -= 1
+
+    def _check_room(self) -> None:
+        """QuotaError when there may be no further session with a process of its own."""
+        most = self._settings.code_sessions
+        if len(self._taken) + self._opening >= most:
             raise QuotaError(
-                f"sessions: expected at most {settings.code_sessions} of all owners that may bring code, got one more: "
+                f"sessions: expected at most {most} of all owners that may bring code, got one more: "
                 'ask for one that takes none ({"code": false}, or OPBOX_CODE=0 for the Python client), or try again '
                 "when one has ended"
             )
@@ -215,34 +267,35 @@ class CodeWorkers:
                 f"got {max(0, rest)} left of {self._memory.limit()}: ask for a session that takes no code "
                 '({"code": false}, or OPBOX_CODE=0 for the Python client), or try again when one has ended'
             )
-        self._opening += 1
-        try:
-            worker = await self._take()
-            try:
-                response = await worker.call(request, settings.deadline_s)
-            except BaseException:
-                worker.retire("nobody waited for the session: make a new one")  # which it may have by now
-                raise
-            if response.status != 201:
-                self._spares.append(worker)  # it has run nothing
-                return response
-            session = json.loads(bytes(response.body))
-            worker.session, worker.ttl_s = session["id"], session["ttl_s"]
-            worker.whose = (request.owner, session["device"])
-            self._taken[session["id"]] = (request.owner, worker, session)
-            self._books.session_made(request.owner, session["id"], session["device"], code=True)
-            self._busy.set()
-            if worker.ended:
-                self._on_end(worker)
-            return response
-        finally:
-            self._opening -= 1
+
+    def _keep(self, owner: str, worker: CodeWorker, session: dict[str, Any]) -> None:
+        """Note that a worker has a session."""
+        worker.session, worker.ttl_s = session["id"], session["ttl_s"]
+        worker.whose = (owner, session["device"])
+        self._taken[session["id"]] = (owner, worker, session)
+        self._busy.set()
+        if worker.ended:
+            self._on_end(worker)
+
+    def forget(self, id: str) -> None:
+        """Know nothing of a session that it has been given too late."""
+        self._taken.pop(id, None)
 
     def quota(self, owner: str, worker: CodeWorker) -> OwnerQuota:
         """Return the owner's quota in a session's process; its host memory is what the other processes leave."""
         account = self._books.accounts.of(owner)
         quota = self._books.quota(owner, worker) or OwnerQuota(account.sessions, account.session_bytes)
         return quota._replace(host_bytes=max(1, self._memory.left(without=worker) - PROCESS_BYTES))
+
+    def _quota_without(self, owner: str, worker: CodeWorker, device: str, nbytes: int) -> OwnerQuota:
+        """The quota in a process where a session is to come that has so many bytes of a device elsewhere meanwhile."""
+        quota = self.quota(owner, worker)
+        elsewhere, beside = (
+            {**rows, device: max(0, rows[device] - nbytes)} if device in rows else rows
+            for rows in (quota.elsewhere, quota.beside)
+        )
+        frees = device == HOST and not self._settings.max_code_bytes  # processes with code have what others leave
+        return quota._replace(elsewhere=elsewhere, beside=beside, host_bytes=quota.host_bytes + nbytes * frees)
 
     async def delete(self, worker: CodeWorker, *, by_admin: bool) -> RawResponse:
         """End a session and its process at once, whatever that is at."""

@@ -9,6 +9,9 @@ From the API:
     release    segment: an answer's buffer is free again
     drop       segments: buffers of requests that are no more
     stored     id, status, error: what a `save` or `load` came to
+    moved      session: another process has it
+    stay       session, status, error: none could take it over
+    adopt      as `call`, to a process for code: the descriptor with it is the image of a session to go on with
     stop       the server stops soon: checkpoints are to be saved
 
 From the worker:
@@ -19,6 +22,7 @@ From the worker:
     drop       segments, sessions, times: buffers of answers that are no more, and how long calls waited and ran
     account    ended, memory: sessions that ended, and what owners have on a device now where that changed
     uploaded   owner, session, rows, more: code, before it runs
+    move       session, owner, device, bytes: code has come for it, and its image with this; or `left`
     save, load id, owner, name: a checkpoint, whose file is the descriptor that comes with `save`, or with its `stored`
 
 Bodies up to buffers.INLINE bytes follow the JSON in the message; larger ones lie in a shared buffer, known by its
@@ -59,10 +63,10 @@ def write(message: dict[str, Any], inline: bytes | memoryview = b"") -> bytes:
     return b"".join((len(text).to_bytes(4, "little"), text, inline))
 
 
-def call(id: int, request: RawRequest, segment: int | None) -> dict[str, Any]:
+def call(id: int, request: RawRequest, segment: int | None, kind: str = "call") -> dict[str, Any]:
     """The message that brings a request; its body follows it, or lies in the shared buffer `segment`."""
     return {
-        "kind": "call",
+        "kind": kind,
         "id": id,
         "method": request.route.method,
         "path": request.path,

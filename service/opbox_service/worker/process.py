@@ -37,6 +37,8 @@ from ..quota import Budget
 from ..routes.route import RunsOn
 from ..routes.table import ROUTES
 from ..session.code_policy import CodePolicy
+from ..session.moving import write_image
+from ..session.session import ServerSession
 from ..settings import Settings
 from ..task import Task, running
 from ..turns import Job, Turn, Turns
@@ -83,7 +85,7 @@ class WorkerProcess:
         self._checkpoints = RemoteCheckpoints(lambda message, fds: self._send(message, fds=fds))
         self._engine = Engine(
             settings,
-            CodePolicy(progress, accepts_code=progress is not None, on_upload=self._uploaded),
+            CodePolicy(progress, progress is not None, self._uploaded, self._move if progress is None else None),
             checkpoints=self._checkpoints if settings.state_dir is not None else None,
             share=share,
         )
@@ -163,6 +165,14 @@ class WorkerProcess:
                 except Exception as error:
                     # Code of a session's own may have used up what answers take, as the places for open files.
                     self._fail(header["id"], error)
+            elif header["kind"] == "adopt":
+                self._adopt(header, fd)
+            elif header["kind"] == "moved":
+                self._engine.sessions.leave(header["session"])
+                self._send_account()
+                self._send({"kind": "left", "session": header["session"]})
+            elif header["kind"] == "stay":
+                self._stay(header["session"], error_from_json(header["status"], header["error"]))
             elif header["kind"] == "cancel":
                 task = self._tasks.get(header["id"])
                 if task is not None:
@@ -244,6 +254,58 @@ class WorkerProcess:
         turn = self._turns.offer(job)
         if turn is not None:
             self._turns.run(turn, job)
+
+    # -- sessions that move to a process of their own (`session.moving`) -----------------------------------------
+
+    def _move(self, session: ServerSession) -> None:
+        """Send the image of a session that rests, or have it go on without its code."""
+        try:
+            fd = write_image(*session.image())
+        except Exception as error:
+            if not isinstance(error, (MXNetError, OSError)):
+                _log.error("a session cannot be moved", session=session.id, exc_info=True)
+            session.stay(
+                error
+                if isinstance(error, MXNetError)
+                else NotReadyError(f"the session's own process: its arrays cannot be sent there ({error}): try later")
+            )
+            return
+        where = {"owner": session.owner, "device": session.device, "bytes": session.budget.used}
+        self._send({"kind": "move", "session": session.id, **where}, fds=(fd,))
+        os.close(fd)
+
+    def _stay(self, id: str, error: MXNetError) -> None:
+        """Go on with a session that no process could take over; its turn comes as a call's does."""
+        session = self._engine.sessions.moving(id)
+        if session is None:
+            return
+        task = Task(self._settings.graph_seconds)
+
+        def work(turn: Turn) -> None:
+            task.turn = turn
+            with running(task):
+                session.stay(error)
+            task.turn = None
+
+        job = Job(session.owner, id, work)
+        turn = self._turns.offer(job)
+        if turn is not None:
+            self._turns.run(turn, job)
+
+    def _adopt(self, header: dict[str, Any], fd: int | None) -> None:
+        """Go on with a session that another process had, and run the batches that wait in it."""
+        assert fd is not None
+        quota = OwnerQuota(*header["quota"]) if header["quota"] is not None else None
+        try:
+            session = self._engine.adopt(header["owner"], quota, fd)
+        except Exception as error:
+            self._fail(header["id"], error)
+            return
+        finally:
+            os.close(fd)
+        self._send_account()
+        self._answer(header["id"], RawResponse(201, [json.dumps(session.opened()).encode()]), header["owner"])
+        session.drain()
 
     def _uploaded(self, owner: str, session: str, rows: list[tuple[str, str, str]], more: int) -> None:
         self._send({"kind": "uploaded", "owner": owner, "session": session, "rows": rows, "more": more})

@@ -1,9 +1,9 @@
 """`--isolation process`: several workers behind one face, replaced when they end.
 
 A session lives in the worker that made it. When that ends, so does the session: its owner's next call says so, and a
-new worker is spawned at once. With `auto` owners have a worker each (owner_workers.py). Sessions that may bring code
-have one of their own (code_workers.py): those are the sessions whose token has a scope to upload, unless the request
-says `"code": false`.
+new worker is spawned at once. With `auto` owners have a worker each (owner_workers.py). Sessions with code have one of
+their own (code_workers.py): from their beginning where the request says `"code": true`, and from their first code on
+where it says nothing and the token has a scope to upload (session_moves.py).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTime, DeviceTimes
 from ..routes.route import RunsOn
+from ..session.moving import MovedError
 from ..session.sessions import no_such, not_yours
 from ..settings import UPLOADS, Settings
 from .code_worker import CodeWorker
@@ -37,6 +38,7 @@ from .owner_workers import SHARED, OwnerWorkers
 from .pool import Stats
 from .processes import resident_bytes
 from .processor_shares import ProcessorShares
+from .session_moves import SessionMoves, carry
 from .worker import Worker
 
 __all__ = ["ProcessPool"]
@@ -80,6 +82,8 @@ class ProcessPool:
             books=books,
             checkpoints=self.checkpoints,
         )
+
+        self._moves = SessionMoves(self._code, self._owner_of, self._moved, self.call, self._spawn)
 
     @property
     def ready(self) -> bool:
@@ -142,16 +146,23 @@ class ProcessPool:
         if runs_on is RunsOn.NEW_SESSION_WORKER:
             return await self._open_session(request)
         try:
-            worker = self._worker(request)
-            request.quota = self._quota(request.owner, worker)
-            if request.route.ends_session and isinstance(worker, CodeWorker):
-                request.release()
-                return await self._code.delete(worker, by_admin=request.route.all_owners)
+            while True:
+                if runs_on is RunsOn.SESSION_WORKER:
+                    await self._moves.settled(request.parameters["id"])
+                worker = self._worker(request)
+                request.quota = self._quota(request.owner, worker)
+                if request.route.ends_session and isinstance(worker, CodeWorker):
+                    request.release()
+                    return await self._code.delete(worker, by_admin=request.route.all_owners)
+                carry(request, worker)
+                self._shares.use(worker, request.owner, request.weight)
+                try:
+                    return await worker.call(request, self._settings.deadline_s)
+                except MovedError as moved:
+                    await self._moves.settle(request.parameters["id"], request, moved.detail["seq"])
         except Exception:
             request.release()
             raise
-        self._shares.use(worker, request.owner, request.weight)
-        return await worker.call(request, self._settings.deadline_s)
 
     def stats(self) -> Stats:
         workers = self._all()
@@ -261,6 +272,17 @@ class ProcessPool:
                 self._session_ended(id, reason, worker_ended=worker.ended)
         return response
 
+    def _owner_of(self, id: str, worker: Worker) -> str | None:
+        """The owner of a session that a shared worker has; None when that has none of this id."""
+        owner, where = self._open.get(id, ("", None))
+        return owner if where is worker else None
+
+    def _moved(self, id: str) -> None:
+        """A session has a process of its own."""
+        owner, _ = self._open.pop(id)
+        self._sessions.pop(id, None)
+        self._books.session_moved(owner, id)
+
     def _session_ended(self, id: str, reason: str, *, worker_ended: bool = False) -> None:
         owner, _ = self._open.pop(id, ("", None))
         if owner:
@@ -301,9 +323,11 @@ class ProcessPool:
             self.checkpoints,
             self._session_ended,
             share,
+            self._moves.take,
         )
 
     def _ended(self, worker: Worker) -> None:
+        self._moves.worker_ended(worker)
         for id in [id for id, (_, where) in self._open.items() if where is worker]:
             self._session_ended(id, _ended_with(worker), worker_ended=True)
         if self._own is not None and self._own.remove(worker):
@@ -353,7 +377,7 @@ def _ended_with(worker: Worker) -> str:
 
 
 def _takes_code(request: RawRequest) -> bool:
-    """Return whether the session that this makes is one that may bring code; a worker refuses what is wrong in it."""
+    """Return whether the session that this makes is to have a process of its own; a worker refuses what is wrong."""
     if not request.scopes & UPLOADS or isinstance(request.body, Lease):
         return False
     body = request.body or b"{}"
@@ -361,4 +385,4 @@ def _takes_code(request: RawRequest) -> bool:
         header = json.loads(bytes(body if request.header_length is None else body[: request.header_length]))
     except (ValueError, RecursionError):
         return False
-    return isinstance(header, dict) and header.get("code", None) in (None, True)
+    return isinstance(header, dict) and header.get("code") is True

@@ -21,6 +21,7 @@ from ..buffers import Lease, Pool, map_shared, unmap
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
+from ..session.moving import MOVED, MovedError
 from ..settings import Settings
 from . import messages
 from .channel import Channel
@@ -60,6 +61,7 @@ class Worker:
         books: record what its sessions have, and what code they are sent.
         checkpoints: where its sessions' are saved; None where there is no place.
         on_session_end: called with a session's id and why it ended.
+        on_move: called with what it says of a session that is to move (`messages`), and the session's image or None.
         share: of the memory of every device, what its sessions may have.
 
     Attributes:
@@ -75,8 +77,10 @@ class Worker:
         checkpoints: FileCheckpoints | None = None,
         on_session_end: Callable[[str, str], None] = lambda session, reason: None,
         share: float = 1.0,
+        on_move: Callable[[Worker, dict[str, Any], int | None], None] | None = None,
     ) -> None:
         self.settings = settings
+        self._on_move = on_move
         self.share = share
         self.user = 0
         self._books = books
@@ -249,8 +253,17 @@ class Worker:
         """A shared buffer for a body."""
         return self._pool.lease(nbytes)
 
-    def call(self, request: RawRequest, deadline_s: float) -> asyncio.Future[RawResponse]:
-        """Make a call; the future has its answer."""
+    def call(
+        self, request: RawRequest, deadline_s: float, kind: str = "call", image: int | None = None
+    ) -> asyncio.Future[RawResponse]:
+        """Make a call; the future has its answer. MovedError: it is to be made again, where the session is now.
+
+        Args:
+            request: its body is released with the answer, unless it is to be made again.
+            deadline_s: seconds that the answer may take.
+            kind: "call", or "adopt" with the `image` of a session.
+            image: a descriptor.
+        """
         answered: asyncio.Future[RawResponse] = self._loop.create_future()
         if not self.ready:
             request.release()
@@ -258,7 +271,7 @@ class Worker:
             return answered
         self._last += 1
         segment: int | None = None
-        fds: tuple[int, ...] = ()
+        fds: tuple[int, ...] = () if image is None else (image,)
         inline: bytes | memoryview = b""
         if isinstance(request.body, Lease):
             lent = request.body.segment
@@ -268,7 +281,7 @@ class Worker:
                 lent.sent = True
         else:
             inline = request.body
-        message = messages.call(self._last, request, segment)
+        message = messages.call(self._last, request, segment, kind)
         timer = self._loop.call_later(deadline_s, _too_late, answered, request, deadline_s)
         self._pending[self._last] = answered, request, timer
         request.cancel = partial(self._cancel, self._last)
@@ -319,6 +332,9 @@ class Worker:
         header, inline = messages.read(message)
         if header["kind"] in ("save", "load"):
             self._checkpoints.take(header, fd, self.whose[0] if self.whose is not None else header["owner"])
+            return
+        if self._on_move is not None and header["kind"] in ("move", "left"):
+            self._on_move(self, header, fd)
             return
         if fd is not None and header["kind"] != "answer":
             os.close(fd)
@@ -383,6 +399,12 @@ class Worker:
             response.release = partial(self._give_back, number)
         answered, request, timer = self._pending.pop(header["id"])
         timer.cancel()
+        if response.status == MOVED and self._on_move is not None:
+            seq = json.loads(bytes(inline))["detail"]["seq"]
+            if not answered.done():
+                answered.set_exception(MovedError(seq))
+                return
+            self._on_move(self, {"kind": "void", "request": request, "seq": seq}, None)
         request.release()
         if answered.done():
             if response.problem is not None:  # nobody waits for it any more, so that no other line has it
@@ -390,6 +412,17 @@ class Worker:
             response.release()
         else:
             answered.set_result(response)
+
+    def session_moved(self, id: str) -> None:
+        """Tell that another process has a session; the answer is `left`."""
+        if self.ready:
+            self._send({"kind": "moved", "session": id})
+
+    def session_stays(self, id: str, error: MXNetError) -> None:
+        """Tell that no process could take a session over."""
+        if self.ready:
+            status, header = error_to_json(error)
+            self._send({"kind": "stay", "session": id, "status": status, "error": header})
 
     def _stored(self, answer: dict[str, Any], fds: tuple[int, ...]) -> None:
         if not self.ended and not self.stopping:
