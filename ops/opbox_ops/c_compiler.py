@@ -213,6 +213,8 @@ def _is_compiled(compiler: str, text: str, path: Path) -> bool:
         _log.warning("a C kernel was not made: NumPy computes instead. %s", error)
     if _trusted(path):
         return True
+    with suppress(OSError):
+        path.unlink(missing_ok=True)  # cut short: it would be read again and again
     _failed.add(path)
     return False
 
@@ -308,7 +310,8 @@ def _compile(compiler: str, text: str, path: Path) -> None:
         with open(target, "rb+") as file:
             digest = hashlib.sha256(file.read()).digest()
             file.write(_HASHED + digest)
-        os.chmod(target, 0o644)  # for code of sessions, where the folder lets others in
+        # Others may read it where the folder lets them in: processes for the code of sessions.
+        os.chmod(target, 0o644 if path.parent.stat().st_mode & stat.S_IROTH else 0o600)
         os.replace(target, path)
 
 
