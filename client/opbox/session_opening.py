@@ -1,17 +1,24 @@
-"""Opens a session on the engine: one with a process of its own, where the program has operators of its own."""
+"""Opens a session on the engine: one with a process of its own, where the program has operators of its own.
+
+A server is told the program's name and its machine's, for its page, unless OPBOX_REPORT is 0.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 from opbox_protocol import routes
 from opbox_protocol.errors import MXNetError
+from opbox_protocol.reports import MAX_HOST, MAX_SCRIPT
 from opbox_protocol.transport import Transport
 
 from .operator.code_detection import will_bring_code
 
-__all__ = ["open_session"]
+__all__ = ["open_session", "reports_wanted"]
 
 
 def open_session(transport: Transport, device: str) -> dict[str, Any]:
@@ -20,12 +27,34 @@ def open_session(transport: Transport, device: str) -> dict[str, Any]:
     Where the program does not show it, the session gets such a process when its first code comes; with OPBOX_CODE=0 it
     takes no code, and costs no process.
     """
+    wanted: dict[str, Any] = {"device": device}
+    if not transport.in_process and reports_wanted():
+        wanted |= {"script": _program()[:MAX_SCRIPT], "host": socket.gethostname()[:MAX_HOST]}
     if not transport.in_process and os.environ.get("OPBOX_CODE") == "0":
-        return transport.call("POST", routes.SESSIONS, {"device": device, "code": False}).header
+        return transport.call("POST", routes.SESSIONS, {**wanted, "code": False}).header
     if not transport.in_process and will_bring_code():
         try:
-            return transport.call("POST", routes.SESSIONS, {"device": device, "code": True}).header
+            return transport.call("POST", routes.SESSIONS, {**wanted, "code": True}).header
         except MXNetError as error:
             if error.status != 403:
                 raise
-    return transport.call("POST", routes.SESSIONS, {"device": device}).header
+    return transport.call("POST", routes.SESSIONS, wanted).header
+
+
+def reports_wanted() -> bool:
+    """Return whether a server is told the program's name and its metrics; ValueError unless OPBOX_REPORT is 0 or 1."""
+    setting = os.environ.get("OPBOX_REPORT", "")
+    if setting not in ("", "0", "1"):
+        raise ValueError(f"OPBOX_REPORT: expected 0 or 1, got {setting!r}")
+    return setting != "0"
+
+
+def _program() -> str:
+    """What runs, in a word: a script's name without its folder, a module, "notebook" or "python"."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if "ipykernel" in sys.modules:
+        return "notebook"
+    if spec is not None and spec.name:
+        return f"python -m {spec.name.removesuffix('.__main__')}"
+    return Path(getattr(main, "__file__", None) or "python").name

@@ -34,6 +34,7 @@ __all__ = [
     "KernelSource",
     "Launch",
     "Put",
+    "Report",
     "Restore",
     "Seed",
     "Update",
@@ -234,6 +235,14 @@ class Restore(TypedDict):
     arrays: NotRequired[Mapping[str, int] | None]
 
 
+class Report(TypedDict):
+    """Losses and metrics of a training at this step, for who watches; None for what is no finite number."""
+
+    do: Literal["report"]
+    values: Mapping[str, float | None]
+    epoch: NotRequired[int | None]
+
+
 Command: TypeAlias = (
     Put
     | Write
@@ -258,6 +267,7 @@ Command: TypeAlias = (
     | InferType
     | Checkpoint
     | Restore
+    | Report
 )
 
 COMMANDS: tuple[Any, ...] = get_args(Command)

@@ -18,9 +18,11 @@ __all__ = [
     "FORWARD",
     "GRAPHS",
     "GRAPH_PREFIX",
+    "HISTORY",
     "INFER_SHAPE",
     "INFER_TYPE",
     "LIVE",
+    "METRICS",
     "OPERATOR",
     "OPERATORS",
     "READY",
@@ -41,6 +43,8 @@ OPERATOR = "/v1/ops/{name}"
 SESSIONS = "/v1/sessions"
 SESSION = "/v1/sessions/{id}"
 COMMANDS = "/v1/sessions/{id}/commands"
+METRICS = "/v1/sessions/{id}/metrics"
+HISTORY = "/v1/history"
 CHECKPOINTS = "/v1/checkpoints"
 CHECKPOINT = "/v1/checkpoints/{checkpoint}"
 ADMIN_SESSIONS = "/v1/admin/sessions"

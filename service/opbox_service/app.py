@@ -134,7 +134,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         await books.stop(pool.device_times)
 
     traffic = Traffic()
-    server = ApiProcess(pool, routes, metrics, Events(pool, routes, settings, traffic), books)
+    server = ApiProcess(pool, routes, metrics, Events(pool, routes, settings, traffic, books.history), books)
     endpoint = Endpoint(server, settings, metrics, books)
     server.cancel_by(endpoint.cancel)
     middleware = Middleware(

@@ -48,6 +48,7 @@ ELSEWHERE = frozenset(
         "MATRIX_UNIT",
         "WINOGRAD",
         "PROGRESS",
+        "REPORT",
         "CUDA_GRAPHS",
         "CUBINS",
         "CUBLASLT",

@@ -26,7 +26,8 @@ np.random.seed(0)
 x = np.random.rand(200, 1, 8, 8).astype("float32")
 y = np.random.randint(0, 10, 200).astype("float32")
 mod = mx.mod.Module(lenet(mx, 8))
-mod.fit(mx.io.NDArrayIter(x, y, 20), num_epoch=100000, initializer=mx.init.Xavier())
+train, held_out = mx.io.NDArrayIter(x, y, 20), mx.io.NDArrayIter(x, y, 20)
+mod.fit(train, held_out, eval_metric=["acc", "ce"], num_epoch=100000, initializer=mx.init.Xavier())
 """
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

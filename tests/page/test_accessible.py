@@ -25,7 +25,9 @@ VIEWS = {
     "overview": ("boss", "#/", ".figures"),
     "operators": ("ann", "#/ops", ".operators a"),
     "operator": ("ann", "#/ops/BatchNorm", "form.operator"),
+    "last sessions": ("ann", "#/", 'td[data-label="Reported"]'),
     "session": ("ann", "#/sessions/{id}", ".drawing svg .node"),
+    "curves": ("ann", "#/sessions/{id}", ".training-plot .curve"),
 }
 
 
@@ -36,7 +38,14 @@ def session(server: Live) -> Session:
     shapes = {1: [2, 3], 2: [4, 3], 3: [4]}
     zeros = [{"do": "zeros", "ids": [id], "shape": shape, "dtype": "float32"} for id, shape in shapes.items()]
     bind = {"do": "bind", "id": 5, "graph": FC, "args": {"x": 1, "w": 2, "b": 3}}
-    assert one.run(*zeros, bind).status == 200
+    epochs = range(3)
+    reports = [
+        {"do": "report", "values": {"Train-accuracy": 0.1 * epoch, "loss": 0.5}, "epoch": epoch} for epoch in epochs
+    ]
+    assert one.run(*zeros, bind, *reports).status == 200
+    ended = server.session()
+    assert ended.run(*reports).status == 200
+    ended.delete()
     return one
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -286,6 +287,40 @@ def test_what_is_wrong_is_said_in_a_sentence(user: User) -> None:
     user.wait_for("form.operator > .error", "weight")
     user.open(f"/?token={TOKENS['ann']}#/ops/NoSuchThing")
     user.wait_for("main .error", "No operator is called NoSuchThing")
+
+
+def test_a_training_shows_its_metrics_while_it_runs_and_afterwards(user: User, train: Train) -> None:
+    run = train("ann")
+    user.sign_in("ann", f"#/sessions/{run.session}")
+    user.wait_for(".training-plot .plot-title", "accuracy")
+    user.wait_for(".training-plot .plot-title", "cross-entropy")
+    user.wait_for(".training-plot .legend li", "Validation")
+    path = "return document.querySelector('.training-plot .curve.c0 path').getAttribute('d').length"
+    before = int(user.driver.execute_script(path))
+    user.wait(lambda: int(user.driver.execute_script(path)) > before, "a longer curve")
+    label = user.driver.execute_script(
+        "return document.querySelector('.training-plot .plot').getAttribute('aria-label')"
+    )
+    assert re.fullmatch(r"accuracy by step\. Train: [\d.]+ at step \d+, .*Validation: .* at step \d+\.", label)
+    user.press(".training-plot summary", "Numbers")
+    user.wait_for(".training-plot td", "Validation")
+    assert user.text('dd[data-name="Program"]') == "python"
+    assert user.text('dd[data-name="Host"]') == socket.gethostname()
+    user.open(f"/?token={TOKENS['boss']}#/sessions/{run.session}")
+    user.wait_for(".note", "shown to its owner, ann")
+    assert not user.all(".training-plot")
+    user.open(f"/?token={TOKENS['ann']}#/sessions/{run.session}")
+    user.wait_for(".training-plot .legend li", "Train")
+    user.server.json("DELETE", f"/v1/sessions/{run.session}")
+    user.wait_for(".note", "This session has ended: was deleted.")
+    assert user.all(".training-plot")
+    user.press('#views a[href="#/"]')
+    user.wait_for('td[data-label="Reported"]', "Validation-accuracy")
+    user.press(f'a[href="#/sessions/{run.session}"]')
+    user.wait_for(".training-plot .legend li", "Validation")
+    assert user.text('dd[data-name="Program"]') == "python"
+    user.open(f"/?token={TOKENS['bob']}#/sessions/{run.session}")
+    user.wait_for(".note", "There is no such session")
 
 
 def test_an_owner_ends_a_session_after_a_question(user: User, train: Train) -> None:

@@ -105,9 +105,10 @@ class User:
         return str(self.driver.execute_script(script))
 
     def cell(self, session: str, column: str) -> float:
-        """The number that the table has for a session; -1 where it is not there."""
+        """The number that the table of open sessions has for one; -1 where it is not there."""
         script = """
-            const link = document.querySelector(`a[href="#/sessions/${arguments[0]}"]`);
+            const links = [...document.querySelectorAll(`a[href="#/sessions/${arguments[0]}"]`)];
+            const link = links.find((one) => one.closest("table").caption.textContent === "Open sessions");
             return link?.closest("tr").querySelector(`[data-label="${arguments[1]}"]`).textContent ?? "-1";
         """
         return number(str(self.driver.execute_script(script, session, column)))

@@ -98,6 +98,9 @@ class CompositeEvalMetric(EvalMetric):
     def get_global(self) -> tuple[Any, Any]:
         return _columns(pairs(*metric.get_global()) for metric in self.metrics)
 
+    def so_far(self) -> list[tuple[str, Any]]:
+        return [pair for metric in self.metrics for pair in metric.so_far()]
+
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"metrics": [metric.get_config() for metric in self.metrics]}
 

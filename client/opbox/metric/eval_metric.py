@@ -214,6 +214,15 @@ class EvalMetric:
             return self.name, float("nan")
         return self.name, _plain(self.global_sum_metric / self.global_num_inst)
 
+    def so_far(self) -> list[tuple[str, Any]]:
+        """As `get_global_name_value`, of those updates whose values are here: it waits for none. Empty before any."""
+        self._settle(wait=False)
+        held_back, self._pending = self._pending, None
+        try:
+            return self.get_global_name_value() if self.__dict__.get("num_inst") else []
+        finally:
+            self._pending = held_back
+
     def get_name_value(self) -> list[tuple[str, Any]]:
         """Return pairs of name and value, one for each metric."""
         return pairs(*self.get())

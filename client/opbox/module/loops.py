@@ -25,6 +25,7 @@ from ..progress import training_bar
 from .callbacks import Callbacks, check_callbacks, listed
 from .feed import batch_named
 from .nan_watch import NanFinder, OutputWatch, watched
+from .reporting import MetricReports
 from .training_recovery import TrainingRecovery, attempt
 
 __all__ = ["fit", "iter_predict", "predict", "score", "train_epoch"]
@@ -264,13 +265,14 @@ def fit(
     recovery = None
     if checkpoint_every is not None:
         recovery = TrainingRecovery(self, checkpoint_name, checkpoint_every, eval_metric)
+    reports = MetricReports(self)
     epochs = range(begin_epoch, num_epoch)
     bar = training_bar(progress, batch_end_callback, epochs, train_data)
     callbacks = batch_end_callback if bar is None else [*listed(batch_end_callback), bar]
     with nullcontext() if bar is None else bar.beside_logs(self.logger):
         for epoch in epochs:
             tic = time.time()
-            batches = train_epoch(self, epoch, train_data, eval_metric, callbacks, monitor, recovery, watch)
+            batches = train_epoch(self, epoch, train_data, eval_metric, callbacks, monitor, recovery, watch, reports)
             if bar is not None:
                 bar.epoch_ended(batches)
             self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
@@ -289,8 +291,10 @@ def fit(
                 values = attempt(recovery, scored)
                 for name, value in values:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
+                attempt(recovery, partial(reports.add, "Validation", values, epoch))
             train_data.reset()
     watch.close()
+    attempt(recovery, reports.flush)
 
 
 def train_epoch(
@@ -302,6 +306,7 @@ def train_epoch(
     monitor: Any,
     recovery: TrainingRecovery | None = None,
     watch: OutputWatch | None = None,
+    reports: MetricReports | None = None,
 ) -> int:
     """One pass over the data, and its metric in the log; returns the number of its batches.
 
@@ -328,6 +333,8 @@ def train_epoch(
                 watch.place = epoch, nbatch
             with watched(eval_metric, watch):
                 self.update_metric(eval_metric, data_batch.label)
+            if reports is not None:
+                reports.step(eval_metric, epoch)
             self._flush()
             if watch is not None:
                 watch.step_ended()
@@ -347,6 +354,8 @@ def train_epoch(
             totals = attempt(recovery, eval_metric.get_global_name_value)
             if watch is not None:
                 watch.look()
+            if reports is not None:
+                attempt(recovery, partial(reports.add, "Train", totals, epoch))
         if batch_end_callback is not None:
             param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
             for callback in listed(batch_end_callback):

@@ -19,6 +19,7 @@ from ..memory_shares import HOST
 from ..settings import LARGER_QUOTA, Settings
 from .accounts import Accounts, too_many_sessions
 from .audit import AuditLog
+from .history import SessionHistory
 from .usage import FLUSH_S, UsageLedger, seconds_to_tomorrow
 
 __all__ = ["Books"]
@@ -43,7 +44,7 @@ class Books:
         NotReadyError: ledger or log cannot be written.
 
     Attributes:
-        accounts, usage, audit: see their classes.
+        accounts, usage, audit, history: see their classes.
         in_flight: requests being answered, by owner.
         sessions_of: how many sessions an owner has now; the pool of workers knows.
     """
@@ -58,6 +59,7 @@ class Books:
         self.accounts = accounts
         self.usage = UsageLedger(folder / LEDGER if folder is not None else None, settings.usage_days, storage)
         self.audit = AuditLog(folder / LOG if folder is not None else None, settings.audit_bytes, settings.audit_files)
+        self.history = SessionHistory()
         self.in_flight: Counter[str] = Counter()
         self.sessions_of: Callable[[str], int] = lambda owner: 0
         self._memory: dict[object, dict[tuple[str, str], int]] = {}
@@ -160,10 +162,11 @@ class Books:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def session_made(self, owner: str, session: str, device: str, *, code: bool) -> None:
-        """Count a session that an owner has opened."""
+    def session_made(self, owner: str, opened: Mapping[str, Any], *, code: bool) -> None:
+        """Count a session that an owner has opened, and was answered so."""
         self.usage.count(owner, sessions=1)
-        self.audit.note("session.made", owner, session=session, device=device, code=code)
+        self.audit.note("session.made", owner, session=opened["id"], device=opened["device"], code=code)
+        self.history.made(owner, opened)
 
     def session_moved(self, owner: str, session: str) -> None:
         """An owner's session has a process of its own from here on: code has come for it."""
@@ -172,6 +175,7 @@ class Books:
     def session_ended(self, owner: str, session: str, reason: str) -> None:
         """Count a session of an owner's that has ended."""
         self.audit.note("session.ended", owner, session=session, reason=reason)
+        self.history.ended(owner, session, reason)
 
     def uploaded(self, owner: str, session: str, rows: Sequence[Sequence[str]], more: int = 0) -> None:
         """A session was sent code: the command, the name of operator or kernel, the sha256; `more` are not listed."""

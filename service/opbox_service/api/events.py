@@ -13,6 +13,7 @@ from typing import Any
 from opbox_protocol import routes as paths
 from opbox_protocol.errors import MXNetError
 
+from ..accounting.history import SessionHistory
 from ..carriers import RawRequest
 from ..json_text import write
 from ..routes.health import server_metadata
@@ -36,9 +37,13 @@ class Events:
         routes: with the calls that are made to them.
         settings: of the server.
         traffic: the requests.
+        history: what sessions' programs report.
     """
 
-    def __init__(self, pool: WorkerPool, routes: RouteTable, settings: Settings, traffic: Traffic) -> None:
+    def __init__(
+        self, pool: WorkerPool, routes: RouteTable, settings: Settings, traffic: Traffic, history: SessionHistory
+    ) -> None:
+        self._history = history
         self._pool = pool
         self._routes = routes
         self._settings = settings
@@ -106,7 +111,8 @@ class Events:
                 "device": self._settings.device,
             },
             "devices": devices,
-            "sessions": [{"owner": owner, **session} for session in sessions],
+            "sessions": [self._watched(owner, {"owner": owner, **session}) for session in sessions],
+            "ended": self._history.ended_so_far(owner),
             "requests": await asyncio.to_thread(self._traffic.requests, None if sees_all else owner),
             "errors": self._traffic.errors(None if administers else owner),
         }
@@ -122,6 +128,12 @@ class Events:
                 "code_deaths": stats.code_deaths,
             }
         return state
+
+    def _watched(self, owner: str, session: dict[str, Any]) -> dict[str, Any]:
+        """The session, with the latest values that its program reported, where it is the watcher's own."""
+        if session["owner"] != owner:
+            return session
+        return {**session, **self._history.watched(owner, session["id"])}
 
     async def _listed(self, path: str, key: str, owner: str, scopes: frozenset[Scope]) -> list[Any]:
         """Return the workers' answers to a GET, or their last ones where a worker is too busy."""

@@ -31,6 +31,7 @@ __all__ = [
     "ExecutorEntry",
     "KeepDefinition",
     "KernelEntry",
+    "OnReport",
     "OwnCheckpoints",
 ]
 
@@ -49,6 +50,12 @@ class OwnCheckpoints(Protocol):
     def save(self, name: str, parts: Sequence[Buffer]) -> None: ...
 
     def load(self, name: str) -> Buffer: ...
+
+
+class OnReport(Protocol):
+    """Takes what a training reports of itself."""
+
+    def __call__(self, steps: int, epoch: int | None, values: Mapping[str, float | None]) -> None: ...
 
 
 class TableEntry(Protocol):
@@ -153,6 +160,7 @@ class ArrayTable:
         steps: backward passes that have run.
         checkpoints: where they are saved; None where none can be.
         plan: what the session saves; None while nobody has asked for it.
+        on_report: takes steps, epoch and values that the session's program reports.
         silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
     """
 
@@ -181,6 +189,7 @@ class ArrayTable:
         self._trusted = True
         self.checkpoints: OwnCheckpoints | None = None
         self.plan: CheckpointPlan | None = None
+        self.on_report: OnReport = lambda steps, epoch, values: None
         self._graphs = graphs
         self._owner = owner
         self._max_entries = max_entries

@@ -1,10 +1,12 @@
 // The first view: devices, sessions, requests, workers, errors, as they are now.
 
+import { call, PATHS } from "./api.js";
 import { bar, figure, figures } from "./chart.js";
 import { h, keyed, section, table, write } from "./dom.js";
 import { bytes, clock, count, duration, ms, rate } from "./format.js";
 import * as past from "./history.js";
 import { askToEnd, mayEnd } from "./ending.js";
+import { number } from "./plot.js";
 
 export function overview() {
   const requests = figure("Requests per second");
@@ -17,6 +19,8 @@ export function overview() {
   const computes = h("p", { class: "note" });
   const updateDevices = keyed(devices, deviceRow);
   const sessionTable = sessionsTable();
+  const pastTable = pastSessions();
+  const lastSessions = section("Last sessions", pastTable.node);
   const routeTable = table(
     "Requests of the last ten seconds by route",
     [
@@ -63,6 +67,7 @@ export function overview() {
       h("h1", { class: "unseen", tabindex: "-1" }, "Overview"),
       h("div", { class: "wide" }, figures(requests, latency, memory, sessions, uptime)),
       h("div", { class: "wide" }, section("Sessions", sessionTable.node)),
+      h("div", { class: "wide" }, lastSessions),
       section("Devices", devices, computes),
       workers,
       h("div", { class: "wide" }, section("Requests", routeTable.node)),
@@ -77,6 +82,8 @@ export function overview() {
       updateDevices(byDevice(state.devices), (row) => row.device);
       write(computes, `cpu: ${state.server.cpu}`);
       sessionTable.update(state.sessions.map((session) => ({ ...session, you: state.you })));
+      lastSessions.hidden = !state.you.scopes.includes("run");
+      pastTable.update(state);
       routeTable.update(state.requests.routes);
       errorTable.update(state.errors);
       workers.hidden = !state.workers;
@@ -131,6 +138,7 @@ function sessionsTable() {
     [
       { title: "Session", header: true, node: link },
       { title: "Owner", cell: (session) => session.owner },
+      { title: "Program", cell: (session) => session.script || "–" },
       { title: "Device", cell: (session) => session.device },
       { title: "Age", number: true, cell: (session) => duration(session.age_s) },
       { title: "Executors", number: true, cell: (session) => count(session.executors) },
@@ -143,6 +151,50 @@ function sessionsTable() {
     (session) => session.id,
     "No sessions are open. A script with OPBOX_URL set to this address opens one.",
   );
+}
+
+/** The owner's sessions that have ended, read anew when there is another. */
+function pastSessions() {
+  const link = (session) =>
+    h("a", { href: `#/sessions/${session.id}`, "aria-label": `Session ${session.id}` }, session.id.slice(0, 8));
+  const rows = table(
+    "Sessions that have ended",
+    [
+      { title: "Session", header: true, node: link },
+      { title: "Program", cell: (session) => session.script || "–" },
+      { title: "Host", cell: (session) => session.host || "–" },
+      { title: "Began", number: true, cell: (session) => clock(session.created) },
+      { title: "Lasted", number: true, cell: (session) => duration(session.ended - session.created) },
+      { title: "Steps", number: true, cell: (session) => count(session.steps) },
+      { title: "Reported", cell: (session) => reported(session.latest) },
+      { title: "Ended", cell: why },
+    ],
+    (session) => session.id,
+    "None of yours has ended since the server started.",
+  );
+  let known = -1;
+  return {
+    node: rows.node,
+    async update(state) {
+      if (state.ended === known || !state.you.scopes.includes("run")) return;
+      known = state.ended;
+      try {
+        rows.update((await call("GET", PATHS.history)).sessions.filter((session) => session.ended !== null));
+      } catch {
+        known = -1;
+      }
+    },
+  };
+}
+
+function reported(latest) {
+  const words = Object.entries(latest).map(([name, value]) => `${name} ${number(value)}`);
+  return words.length ? words.join(", ") : "–";
+}
+
+/** Why a session has ended, without its id and what its program is to do. */
+export function why({ id, reason }) {
+  return reason.replace(`session ${id} `, "").replace(/: make a new .*/, "");
 }
 
 /** Batches that wait in the session, and calls before its next one on the worker. */

@@ -1,13 +1,14 @@
-// One session: its figures, and the networks that its executors run.
+// One session: its figures, the curves that its program reports, and the networks that its executors run.
 
 import { call, path, PATHS } from "./api.js";
 import { figure, figures } from "./chart.js";
 import { h, section, write } from "./dom.js";
 import { askToEnd, mayEnd } from "./ending.js";
-import { bytes, count, duration, rate } from "./format.js";
+import { bytes, clock, count, duration, rate } from "./format.js";
 import * as past from "./history.js";
 import { networkView } from "./network.js";
-import { queue } from "./overview.js";
+import { queue, why } from "./overview.js";
+import { training } from "./training.js";
 
 export function sessionView(id) {
   const steps = figure("Steps per second");
@@ -17,7 +18,10 @@ export function sessionView(id) {
   const end = h("button", { type: "button", class: "danger", hidden: true }, "End session");
   const gone = h("p", { class: "note", role: "status" });
   const network = networks(id);
+  const curves = training(id);
+  const figureRow = figures(steps, memory, waiting);
   let session = null;
+  let asked = false;
   let you = null;
   end.addEventListener("click", () => askToEnd(session, you));
 
@@ -32,15 +36,17 @@ export function sessionView(id) {
         h("h1", { tabindex: "-1" }, "Session ", h("code", {}, id.slice(0, 8))),
         end,
       ),
-      h("div", { class: "wide" }, gone, figures(steps, memory, waiting), facts),
+      h("div", { class: "wide" }, gone, figureRow, facts),
+      h("div", { class: "wide" }, curves.node),
       h("div", { class: "wide" }, network.node),
     ),
     update(state) {
       you = state.you;
       const now = state.sessions.find((one) => one.id === id);
       if (!now) {
-        write(gone, session ? "This session has ended." : "There is no such session, or it is somebody else's.");
         end.hidden = true;
+        if (session) write(gone, "This session has ended.");
+        if (!asked) showPast();
         return;
       }
       write(gone, "");
@@ -51,6 +57,7 @@ export function sessionView(id) {
       memory.update(course.bytes, bytes(session.bytes));
       waiting.update(course.waiting, queue(session));
       tell(facts, {
+        ...named(session),
         Owner: session.owner,
         Device: session.device,
         Age: duration(session.age_s),
@@ -62,10 +69,33 @@ export function sessionView(id) {
         "Memory it may have": bytes(session.limits.bytes),
         "Next batch": count(session.next_seq),
       });
+      curves.update(session, you);
       network.update(session, you);
     },
   };
+
+  /** Show what the history has of a session that has ended. */
+  async function showPast() {
+    asked = true;
+    const record = await curves.load();
+    if (!record) {
+      if (!session) write(gone, "There is no such session, or it is somebody else's.");
+      return;
+    }
+    write(gone, record.ended ? `This session has ended: ${why(record)}.` : "This session has ended.");
+    if (session) return;
+    figureRow.hidden = network.node.hidden = true;
+    tell(facts, {
+      ...named(record),
+      Device: record.device,
+      Began: clock(record.created),
+      Lasted: record.ended ? duration(record.ended - record.created) : "–",
+      Steps: count(record.steps),
+    });
+  }
 }
+
+const named = ({ script, host }) => ({ ...(script && { Program: script }), ...(host && { Host: host }) });
 
 function tell(list, facts) {
   for (const [name, text] of Object.entries(facts)) {

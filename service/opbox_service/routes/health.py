@@ -18,7 +18,7 @@ from ..checkpoint_store import FileCheckpoints
 from ..settings import Scope
 
 __all__ = ["About", "CancelledRequest", "Live", "Place", "Ready"]
-__all__ += ["about", "cancel", "events", "live", "metrics", "openapi", "ready", "server_metadata"]
+__all__ += ["about", "books_of", "cancel", "events", "live", "metrics", "openapi", "ready", "server_metadata"]
 
 
 class Place(Protocol):
@@ -47,6 +47,16 @@ class Place(Protocol):
 
     def cancel(self, owner: str, request_id: str) -> bool:
         """Stop a request of the owner's; False when there is none of that id."""
+
+
+def books_of(place: Place, call: Call) -> Books:
+    """The server's accounts and history; NotFoundError where there is no server."""
+    if place.books is None:
+        raise NotFoundError(
+            f"{call.route.method} {call.route.path}: expected a server, got an engine in this process: use "
+            "`opbox serve`"
+        )
+    return place.books
 
 
 class Live(BaseModel):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
+from opbox_protocol.reports import MAX_HOST, MAX_SCRIPT
+
 from ..carriers import Answer, Call, Done, Rest, Tensors
 from ..commands import AnyCommand
 from ..stateless.graph_runner import Device
@@ -48,6 +50,12 @@ class SessionRequest(Body):
         default=None,
         description="Whether it has a process of its own, for code; by default from its first code on.",
     )
+    script: Annotated[str, Expected(f"a name of at most {MAX_SCRIPT} characters")] = Field(
+        default="", max_length=MAX_SCRIPT, description="The program that opens it, for who watches."
+    )
+    host: Annotated[str, Expected(f"a name of at most {MAX_HOST} characters")] = Field(
+        default="", max_length=MAX_HOST, description="The machine that the program runs on, for who watches."
+    )
 
 
 class SessionAnswer(BaseModel):
@@ -57,6 +65,8 @@ class SessionAnswer(BaseModel):
     device: str
     ttl_s: float
     limits: dict[str, int]
+    script: str = Field(default="", description="The program that opened it, as it said.")
+    host: str = Field(default="", description="The machine of that program, as it said.")
 
 
 class SessionState(SessionAnswer):
@@ -139,6 +149,8 @@ def create(engine: Engine, call: Call, done: Done) -> None:
         code=body.code,
         scopes=call.scopes,
         quota=call.quota,
+        script=body.script,
+        host=body.host,
     )
     done(Answer(session.opened(), status=201))
 

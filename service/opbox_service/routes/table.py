@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from opbox_protocol import routes as paths
 
-from . import admin, catalogue, checkpoints, devices, executors, graphs, health, page, sessions, usage
+from . import admin, catalogue, checkpoints, devices, executors, graphs, health, history, page, sessions, usage
 from .route import Route, RouteTable, RunsOn
 
 __all__ = ["ROUTES"]
@@ -147,6 +147,26 @@ ROUTES = RouteTable(
             tensors=True,
             accepted=sessions.Accepted,
             errors=(400, 404, 409, 410, 413, 422, 499, 501, 504, 507),
+        ),
+        # -- what sessions' programs reported
+        Route(
+            method="GET",
+            path=paths.HISTORY,
+            handler=history.history,
+            tag="sessions",
+            operation="list_past_sessions",
+            answer=history.PastSessionList,
+            runs_on=RunsOn.API,
+        ),
+        Route(
+            method="GET",
+            path=paths.METRICS,
+            handler=history.metrics,
+            tag="sessions",
+            operation="get_session_metrics",
+            answer=history.SessionMetrics,
+            runs_on=RunsOn.API,
+            errors=(404,),
         ),
         # -- checkpoints
         Route(

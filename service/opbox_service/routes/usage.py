@@ -6,11 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from opbox_protocol.errors import NotFoundError
-
-from ..accounting.books import Books
 from ..carriers import Answer, Call, Done
-from .health import Place
+from .health import Place, books_of
 
 __all__ = ["OwnerUsage", "UsageList", "all_usage", "usage"]
 
@@ -72,26 +69,17 @@ class UsageList(BaseModel):
 
 def usage(place: Place, call: Call, done: Done) -> None:
     """Your quotas, what you have now, and what you used on each of the last 31 days."""
-    books = _books(place, call)
+    books = books_of(place, call)
     days = books.usage.days(call.owner).get(call.owner, {})
     done(Answer(_described(books.json(call.owner), days)))
 
 
 def all_usage(place: Place, call: Call, done: Done) -> None:
     """The same of every owner who used anything in that time."""
-    books = _books(place, call)
+    books = books_of(place, call)
     days = books.usage.days()
     done(Answer({"owners": [_described(owner, days[name]) for name, owner in books.json_of(days).items()]}))
 
 
 def _described(owner: dict[str, Any], days: dict[str, Any]) -> dict[str, Any]:
     return {**owner, "days": [{"day": day, **usage.json()} for day, usage in days.items()]}
-
-
-def _books(place: Place, call: Call) -> Books:
-    if place.books is None:
-        raise NotFoundError(
-            f"{call.route.method} {call.route.path}: expected a server, got an engine in this process: use "
-            "`opbox serve`"
-        )
-    return place.books

@@ -9,6 +9,7 @@ the same, for the client has let go of it.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any, ClassVar
@@ -45,7 +46,12 @@ from .code_policy import CodePolicy
 from .command_runner import CommandRunner, placed
 from .moving import MovedError
 
-__all__ = ["ServerSession"]
+__all__ = ["ReportedValues", "ServerSession"]
+
+MAX_REPORTS = 64
+"""Reports that wait to be taken: they are, once a second."""
+ReportedValues = tuple[float, int, int | None, Mapping[str, float | None]]
+"""When (in seconds since 1970), after how many steps, in which epoch, and the values by name."""
 
 
 class ServerSession:
@@ -63,6 +69,7 @@ class ServerSession:
         host_memory: the owner's on the host, for what is page-locked.
         checkpoints: where it may save some; None where there is no place.
         limit_bytes: of device memory; None for the settings'.
+        script, host: the program that opened it, and its machine, as it says; for who watches.
         freed: called once with the most bytes that it had, when it has ended and let go of them.
         movable: whether another process takes it over when it brings code (`moving`).
 
@@ -89,10 +96,15 @@ class ServerSession:
         checkpoints: CheckpointStore | None = None,
         limit_bytes: int | None = None,
         freed: Callable[[int], object] = lambda nbytes: None,
+        script: str = "",
+        host: str = "",
         *,
         movable: bool = False,
     ) -> None:
         self.id = id
+        self.script = script
+        self.host = host
+        self._reports: deque[ReportedValues] = deque(maxlen=MAX_REPORTS)
         self._freed = freed
         self.owner = owner
         self.device = device
@@ -126,6 +138,7 @@ class ServerSession:
             device_backend.close()
             raise
         self.table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
+        self.table.on_report = self._report
         self._runner = CommandRunner(id, self.table, self._definitions, code_policy.watcher)
         self._stopping = False
         self.created = time.time()
@@ -146,6 +159,16 @@ class ServerSession:
         """Count memory of the backend's own: for copies, and for a library's work."""
         budget = self.budget if on_device else self._host_budget
         budget.take(nbytes) if nbytes > 0 else budget.give(-nbytes)
+
+    def _report(self, steps: int, epoch: int | None, values: Mapping[str, float | None]) -> None:
+        self._reports.append((time.time(), steps, epoch, values))
+
+    def take_reports(self) -> list[ReportedValues]:
+        """What its program has reported since the last time; of very many the latest."""
+        reports = []
+        while self._reports:
+            reports.append(self._reports.popleft())
+        return reports
 
     # -- batches ------------------------------------------------------------------------------------------------
 
@@ -418,6 +441,8 @@ class ServerSession:
             "id": self.id,
             "device": self.device,
             "ttl_s": self.ttl_s,
+            "script": self.script,
+            "host": self.host,
             "created": self.created,
             "idle_s": time.monotonic() - self.used,
             "next": self._next,
@@ -528,7 +553,14 @@ class ServerSession:
 
     def opened(self) -> dict[str, Any]:
         """The session as its opening is answered."""
-        return {"id": self.id, "device": self.device, "ttl_s": self.ttl_s, "limits": self.limits()}
+        return {
+            "id": self.id,
+            "device": self.device,
+            "ttl_s": self.ttl_s,
+            "limits": self.limits(),
+            "script": self.script,
+            "host": self.host,
+        }
 
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""
@@ -537,6 +569,8 @@ class ServerSession:
         return {
             "id": self.id,
             "device": self.device,
+            "script": self.script,
+            "host": self.host,
             "ttl_s": self.ttl_s,
             "idle_s": round(time.monotonic() - self.used, 3),
             "age_s": round(time.time() - self.created, 3),

@@ -26,7 +26,7 @@ from ..stateless.graph_cache import GraphCache
 from ..stateless.graph_runner import check_device
 from .code_policy import CodePolicy
 from .moving import MovedError
-from .session import ServerSession
+from .session import ReportedValues, ServerSession
 
 __all__ = ["Sessions", "ended_by_admin", "no_such"]
 
@@ -83,6 +83,7 @@ class Sessions:
         self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._left: FIFOCache[str, str] = FIFOCache(REMEMBERED)
         self._ended: deque[tuple[str, str, str]] = deque(maxlen=REMEMBERED)
+        self._last_reports: list[tuple[str, str, ReportedValues]] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._sweeper: threading.Thread | None = None
@@ -103,6 +104,8 @@ class Sessions:
         code: bool | None = None,
         scopes: frozenset[Scope] = SCOPES,
         quota: OwnerQuota | None = None,
+        script: str = "",
+        host: str = "",
     ) -> ServerSession:
         """A new session of `owner`.
 
@@ -114,6 +117,7 @@ class Sessions:
             code: whether it may bring code.
             scopes: what the token that asks for it may.
             quota: of the owner; None for the settings'.
+            script, host: the program that asks for it, and its machine.
 
         Raises:
             BadRequestError: a time to live out of range.
@@ -128,7 +132,8 @@ class Sessions:
         if not 0 < ttl_s <= settings.max_ttl_s:
             raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {settings.max_ttl_s:g}, got {ttl_s!r}")
         movable = self._code_policy.move is not None and code is not False and bool(scopes & UPLOADS)
-        return self._new(secrets.token_hex(16), owner, device, seed, float(ttl_s), quota, movable=movable)
+        id = secrets.token_hex(16)
+        return self._new(id, owner, device, seed, float(ttl_s), quota, script, host, movable=movable)
 
     def adopt(
         self, owner: str, header: Mapping[str, Any], image: TableImage, quota: OwnerQuota | None
@@ -139,7 +144,7 @@ class Sessions:
             MXNetError: there is no room for it here; nothing has changed then.
         """
         device = check_device(header["device"], self._settings)
-        session = self._new(header["id"], owner, device, 0, header["ttl_s"], quota)
+        session = self._new(header["id"], owner, device, 0, header["ttl_s"], quota, header["script"], header["host"])
         try:
             session.take_over(header, image)
         except BaseException:
@@ -155,6 +160,7 @@ class Sessions:
             session = self._sessions.pop(id, None)
             if session is not None:
                 self._left[id] = session.owner
+                self._last_reports += [(session.owner, id, report) for report in session.take_reports()]
         if session is not None:
             session.leave()
 
@@ -171,6 +177,8 @@ class Sessions:
         seed: int,
         ttl_s: float,
         quota: OwnerQuota | None,
+        script: str,
+        host: str,
         *,
         movable: bool = False,
     ) -> ServerSession:
@@ -195,6 +203,8 @@ class Sessions:
                 self._checkpoints,
                 settings.max_session_bytes if quota is None else quota.session_bytes,
                 self._let_go,
+                script,
+                host,
                 movable=movable,
             )
             self._sessions[id] = session
@@ -234,6 +244,13 @@ class Sessions:
         while self._ended:
             ended.append(self._ended.popleft())
         return ended
+
+    def take_reports(self) -> list[tuple[str, str, ReportedValues]]:
+        """What sessions' programs have reported since the last time, with the owner and the id of each session."""
+        reports, self._last_reports = self._last_reports, []
+        for session in self.all():
+            reports += [(session.owner, session.id, report) for report in session.take_reports()]
+        return reports
 
     def memory(self) -> list[tuple[str, str, int]]:
         """Owner, device and bytes of all its sessions there."""
@@ -294,6 +311,7 @@ class Sessions:
 
     def _end(self, session: ServerSession, reason: str) -> None:
         with self._lock:
+            self._last_reports += [(session.owner, session.id, report) for report in session.take_reports()]
             self._sessions.pop(session.id, None)
             self._gone[session.id] = (session.owner, reason)
             self._ended.append((session.id, session.owner, reason))

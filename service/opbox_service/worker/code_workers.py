@@ -214,7 +214,7 @@ class CodeWorkers:
                 self._spares.append(worker)  # it has run nothing
                 return response
             session = json.loads(bytes(response.body))
-            self._books.session_made(request.owner, session["id"], session["device"], code=True)
+            self._books.session_made(request.owner, session, code=True)
             self._keep(request.owner, worker, session)
             return response
         finally:

@@ -21,6 +21,7 @@ From the worker:
                problem, the exception of an internal error for the log
     drop       segments, sessions, times: buffers of answers that are no more, and how long calls waited and ran
     account    ended, memory: sessions that ended, and what owners have on a device now where that changed
+    reported   rows: what programs report of their trainings: owner, session, time, steps, epoch, values
     uploaded   owner, session, rows, more: code, before it runs
     move       session, owner, device, bytes: code has come for it, and its image with this; or `left`
     save, load id, owner, name: a checkpoint, whose file is the descriptor that comes with `save`, or with its `stored`

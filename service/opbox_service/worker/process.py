@@ -52,6 +52,8 @@ REPORT_S = 0.05
 """Seconds on the device that are reported with the next answer, and do not wait for the second to end."""
 LISTED = 64
 """Rows of a message; there is room for more."""
+REPORTED = 16
+"""Rows of a message with values of trainings, whose names are long at the most."""
 SWITCH_S = 0.001
 """Seconds that a thread may keep the interpreter's lock while others want it: a small call takes it a few times."""
 
@@ -118,6 +120,7 @@ class WorkerProcess:
         for thread in threads:
             thread.join(self._settings.stop_grace_s)
         self._send_times()  # of the last second
+        self._send_account()
         self._engine.close()
 
     def _wait_for_the_end(self) -> None:
@@ -139,8 +142,9 @@ class WorkerProcess:
             self._send({"kind": "drop", "segments": dropped, "sessions": sessions, "times": times})
 
     def _send_account(self) -> None:
-        """Report the sessions that have ended, and owners' memory where it has changed."""
+        """Report the sessions that have ended, owners' memory where it has changed, and what trainings report."""
         with self._account_lock:
+            self._send_reports()
             ended = [(id, reason) for id, _, reason in self._engine.sessions.take_ended()]
             memory = {(owner, device): nbytes for owner, device, nbytes in self._engine.sessions.memory()}
             changed = [(*key, n) for key, n in memory.items() if self._memory_sent.get(key, 0) != n]
@@ -149,6 +153,11 @@ class WorkerProcess:
             for start in range(0, max(len(ended), len(changed)), LISTED):
                 part = slice(start, start + LISTED)
                 self._send({"kind": "account", "ended": ended[part], "memory": changed[part]})
+
+    def _send_reports(self) -> None:
+        rows = [(owner, id, *report) for owner, id, report in self._engine.sessions.take_reports()]
+        for start in range(0, len(rows), REPORTED):
+            self._send({"kind": "reported", "rows": rows[start : start + REPORTED]})
 
     def _take_calls(self) -> None:
         while True:
@@ -185,6 +194,8 @@ class WorkerProcess:
             elif header["kind"] == "stored":
                 self._checkpoints.answered(header, fd)
             elif header["kind"] == "times":
+                with self._account_lock:
+                    self._send_reports()
                 self._send_times(always=True)
             elif header["kind"] == "stop":
                 # Not by this thread: it reads what the saving waits for.

@@ -266,7 +266,7 @@ class ProcessPool:
             opened = json.loads(bytes(response.body))
             id = opened["id"]
             self._sessions[id] = self._open[id] = (request.owner, worker)
-            self._books.session_made(request.owner, id, opened["device"], code=False)
+            self._books.session_made(request.owner, opened, code=False)
             reason = _ended_with(worker) if worker.ended else self._ended_first.pop(id, None)
             if reason is not None:
                 self._session_ended(id, reason, worker_ended=worker.ended)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..accounting.books import Books
+from ..accounting.history import Report
 from ..logs import EXCEPTION_BYTES, Exceptions
 
 if TYPE_CHECKING:
@@ -60,6 +62,26 @@ class Reports:
         if number > UPLOADS:
             rows, more = [], more + len(rows)
         self._books.uploaded(owner, check_text(header["session"]), rows, more)
+
+    def take_values(self, rows: list[Any]) -> None:
+        """Keep what trainings report, of the sessions that are known; ValueError when the rows are none."""
+        for owner, session, at, steps, epoch, values in rows:
+            if type(values) is not dict or not all(map(_is_value, (at, *values.values()))):
+                raise ValueError(f"expected values by name, got {values!r:.100}")
+            self._books.history.report(
+                check_text(owner) if self._worker.whose is None else self._worker.whose[0],
+                check_text(session),
+                Report(
+                    at,
+                    check_count(steps),
+                    None if epoch is None else check_count(epoch),
+                    {check_text(name): value for name, value in values.items()},
+                ),
+            )
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and isfinite(value))
 
 
 def check_count(value: Any) -> int:

@@ -14,6 +14,7 @@ import structlog
 from opbox_protocol.errors import DeadlineError, NotReadyError
 
 from ..accounting.books import Books
+from ..accounting.history import Report
 from ..buffers import INLINE, Lease, Pool
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
@@ -178,7 +179,7 @@ class ThreadPool:
             timer.cancel()
         if new_session and response.status == 201:
             opened = json.loads(bytes(response.body))
-            self._books.session_made(request.owner, opened["id"], opened["device"], code=False)
+            self._books.session_made(request.owner, opened, code=False)
         if request.route.runs_on in _OF_SESSIONS:
             self._look()
         return response
@@ -231,6 +232,8 @@ class ThreadPool:
         """Record in the books what memory sessions have, and which have ended."""
         engine = self._engine
         if engine is not None:
+            for owner, id, report in engine.sessions.take_reports():
+                self._books.history.report(owner, id, Report(*report))
             for id, owner, reason in engine.sessions.take_ended():
                 self._books.session_ended(owner, id, reason)
             self._books.take_memory(self, engine.sessions.memory())

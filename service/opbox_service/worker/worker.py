@@ -356,6 +356,8 @@ class Worker:
             if self.whose is None:
                 for id, reason in header["ended"]:
                     self._on_session_end(id, reason)
+        elif header["kind"] == "reported":
+            self._reports.take_values(header["rows"])
         elif header["kind"] == "uploaded":
             self._reports.take_uploads(header)
         else:
