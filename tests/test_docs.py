@@ -43,6 +43,7 @@ def test_pages_that_programs_write_are_current(program: str) -> None:
         ("docs/lint.md", 0, None),
         ("docs/notebooks.md", 0, None),
         ("docs/onnx.md", 0, None),
+        ("docs/tutorials/from-mxnet.md", 0, None),
     ],
 )
 def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_path: Path) -> None:

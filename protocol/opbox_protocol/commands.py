@@ -34,7 +34,7 @@ __all__ = [
     "KernelSource",
     "Launch",
     "Put",
-    "Report",
+    "ReportMetrics",
     "Restore",
     "Seed",
     "Update",
@@ -235,7 +235,7 @@ class Restore(TypedDict):
     arrays: NotRequired[Mapping[str, int] | None]
 
 
-class Report(TypedDict):
+class ReportMetrics(TypedDict):
     """Losses and metrics of a training at this step, for who watches; None for what is no finite number."""
 
     do: Literal["report"]
@@ -267,7 +267,7 @@ Command: TypeAlias = (
     | InferType
     | Checkpoint
     | Restore
-    | Report
+    | ReportMetrics
 )
 
 COMMANDS: tuple[Any, ...] = get_args(Command)

@@ -34,7 +34,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 
 def curves(server: Live, id: str, owner: str = "ann") -> dict[str, dict[str, Any]]:
-    answer = server.json("GET", f"/v1/sessions/{id}/metrics", owner=owner)
+    answer = server.json("GET", f"/v1/history/{id}", owner=owner)
     assert answer.status == 200, answer.header
     return {curve["name"]: curve for curve in answer.header["curves"]}
 
@@ -68,11 +68,11 @@ def test_an_owner_sees_only_their_own(server: Live) -> None:
     session = server.session("bob")
     session.run(report(loss=1.0))
     wait_for(lambda: curves(server, session.id, "bob"))
-    assert server.json("GET", f"/v1/sessions/{session.id}/metrics").status == 404
-    assert server.json("GET", f"/v1/sessions/{session.id}/metrics", owner="boss").status == 403
+    assert server.json("GET", f"/v1/history/{session.id}").status == 404
+    assert server.json("GET", f"/v1/history/{session.id}", owner="boss").status == 403
     session.delete()
     assert session.id not in {row["id"] for row in server.json("GET", "/v1/history").header["sessions"]}
-    assert server.json("GET", f"/v1/sessions/{session.id}/metrics").status == 404
+    assert server.json("GET", f"/v1/history/{session.id}").status == 404
     administered = server.session("bob")
     administered.run(report(loss=1.0))
     (row,) = [row for row in next(states(server, "boss"))["sessions"] if row["id"] == administered.id]

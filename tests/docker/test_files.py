@@ -154,6 +154,13 @@ def test_the_commands_of_the_documents_name_what_compose_has(page: str) -> None:
     assert named <= files | {"grafana-password"}
 
 
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_settings_of_the_server_come_from_a_file_that_need_not_be_there(name: str) -> None:
+    [file] = compose()["services"][name]["env_file"]
+    assert file == {"path": "${OPBOX_ENV_FILE:-opbox.env}", "required": False}
+    assert "`opbox.env`" in (ROOT / "docs" / "tutorials" / "serving.md").read_text("utf-8")
+
+
 def test_the_variables_of_compose_that_the_documents_name_are_read() -> None:
     text = (ROOT / "docs" / "tutorials" / "serving.md").read_text("utf-8")
     (sentence,) = re.findall(r"For `compose.yaml` alone, (.*?) set port", text, re.S)

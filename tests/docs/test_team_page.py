@@ -53,6 +53,14 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
     assert [line for line in done.stderr.splitlines() if "opbox.service" in line] == []
 
 
+def test_every_unit_hands_its_user_the_tokens_that_root_alone_may_read() -> None:
+    example = PAGE.parents[2] / "examples" / "systemd" / "opbox@.service"
+    for unit in (block("ini", "ExecStart"), example.read_text("utf-8")):
+        assert "DynamicUser=yes" in unit
+        assert "\nLoadCredential=tokens:/etc/opbox/tokens.json\n" in unit
+        assert "\nEnvironment=OPBOX_TOKENS_FILE=%d/tokens\n" in unit
+
+
 @pytest.mark.skipif(not all(map(shutil.which, ("nginx", "openssl"))), reason="no nginx on this machine")
 def test_nginx_takes_its_file(tmp_path: Path) -> None:
     key, certificate = tmp_path / "privkey.pem", tmp_path / "fullchain.pem"

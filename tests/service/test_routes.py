@@ -191,11 +191,13 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
     }
     commands = bodies["/v1/sessions/{id}/commands"]
     for route in ROUTES:
-        id = client.post("/v1/sessions", json={}).json()["id"] if "{id}" in route.path else ""
+        in_session = "{id}" in route.path or "{session}" in route.path
+        id = client.post("/v1/sessions", json={}).json()["id"] if in_session else ""
         if "{executor}" in route.path:
             assert client.post(f"/v1/sessions/{id}/commands", json=commands).status_code == 200
         path = (
             route.path.replace("{id}", id)
+            .replace("{session}", id)
             .replace("{name}", "dot")
             .replace("{executor}", "2")
             .replace("{file}", "swagger-ui.css" if route.path.startswith("/docs") else "main.js")

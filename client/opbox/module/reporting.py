@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from opbox_protocol.commands import Report
+from opbox_protocol.commands import ReportMetrics
 from opbox_protocol.reports import MAX_NAME, MAX_NAMES
 
 from ..metric import EvalMetric
@@ -37,7 +37,7 @@ class MetricReports:
         self._wanted = reports_wanted()
         self._begin = time.monotonic()
         self._at = -math.inf
-        self._held_back: list[Report] = []
+        self._held_back: list[ReportMetrics] = []
 
     def step(self, metric: EvalMetric, epoch: int) -> None:
         """Report the training metric as far as its values have come, if it is time to: a step is about to be sent."""

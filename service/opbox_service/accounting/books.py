@@ -166,7 +166,7 @@ class Books:
         """Count a session that an owner has opened, and was answered so."""
         self.usage.count(owner, sessions=1)
         self.audit.note("session.made", owner, session=opened["id"], device=opened["device"], code=code)
-        self.history.made(owner, opened)
+        self.history.begin(owner, opened)
 
     def session_moved(self, owner: str, session: str) -> None:
         """An owner's session has a process of its own from here on: code has come for it."""

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 from opbox_protocol.errors import NotFoundError
 from opbox_protocol.reports import MAX_NAMES
 
-__all__ = ["Report", "SessionHistory"]
+__all__ = ["ReportedMetrics", "SessionHistory"]
 
-KEPT = 30
+MAX_ENDED = 30
 """Ended sessions of an owner."""
 MAX_POINTS, MAX_POINTS_ENDED = 600, 150
 """Points of a curve, while its session is open and afterwards: of more, every second one is left out."""
 
 
-class Report(NamedTuple):
+class ReportedMetrics(NamedTuple):
     """What a training reported: when (in seconds since 1970), after how many steps, in which epoch, which values."""
 
     time: float
@@ -109,7 +109,7 @@ class SessionHistory:
         self._owners: dict[str, dict[str, SessionRecord]] = {}
         self._ended: dict[str, int] = {}
 
-    def made(self, owner: str, opened: Mapping[str, Any]) -> None:
+    def begin(self, owner: str, opened: Mapping[str, Any]) -> None:
         """Note a session, from the answer to who opened it."""
         record = SessionRecord(opened["id"], opened["device"], opened["script"], opened["host"], time.time())
         self._owners.setdefault(owner, {})[record.id] = record
@@ -125,10 +125,10 @@ class SessionHistory:
             series.thin(MAX_POINTS_ENDED)
         self._ended[owner] = self.ended_so_far(owner) + 1
         past = [record for record in records.values() if record.ended is not None]
-        if len(past) > KEPT:
+        if len(past) > MAX_ENDED:
             del records[min(past, key=lambda record: record.ended or 0.0).id]
 
-    def report(self, owner: str, id: str, report: Report) -> None:
+    def report(self, owner: str, id: str, report: ReportedMetrics) -> None:
         """Add what a session's program reported to its curves; of many names those that came first have one."""
         record = self._owners.get(owner, {}).get(id)
         if record is None:

@@ -12,13 +12,13 @@ from ..validation import Expected
 from .array_table import ArrayTable
 from .command import Command, Exchange
 
-__all__ = ["COMMANDS", "Report"]
+__all__ = ["COMMANDS", "ReportMetrics"]
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 Value = Annotated[float | None, Field(allow_inf_nan=False)]
 
 
-class Report(Command):
+class ReportMetrics(Command):
     """Report values at this step: of losses, of metrics. They are shown to the session's owner, and change nothing."""
 
     changes_arrays: ClassVar[bool] = False
@@ -35,4 +35,4 @@ class Report(Command):
         table.on_report(table.steps, self.epoch, self.values)
 
 
-COMMANDS = (Report,)
+COMMANDS = (ReportMetrics,)

@@ -11,7 +11,7 @@ export const PATHS = {
   backward: "/v1/backward",
   session: "/v1/sessions/{id}",
   adminSession: "/v1/admin/sessions/{id}",
-  metrics: "/v1/sessions/{id}/metrics",
+  metrics: "/v1/history/{session}",
   history: "/v1/history",
   executors: "/v1/sessions/{id}/executors",
   executor: "/v1/sessions/{id}/executors/{executor}",

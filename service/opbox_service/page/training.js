@@ -29,7 +29,7 @@ export function training(id) {
     asking = true;
     asked = performance.now();
     try {
-      const record = await call("GET", path(PATHS.metrics, { id }));
+      const record = await call("GET", path(PATHS.metrics, { session: id }));
       curves = new Map(record.curves.map((curve) => [curve.name, curve]));
       draw();
       return record;

@@ -53,4 +53,4 @@ def history(place: Place, call: Call, done: Done) -> None:
 
 def metrics(place: Place, call: Call, done: Done) -> None:
     """What a session's program has reported of its training: curves of losses and metrics."""
-    done(Answer(books_of(place, call).history.metrics(call.owner, call.parameters["id"])))
+    done(Answer(books_of(place, call).history.metrics(call.owner, call.parameters["session"])))

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..accounting.books import Books
-from ..accounting.history import Report
+from ..accounting.history import ReportedMetrics
 from ..logs import EXCEPTION_BYTES, Exceptions
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Reports:
             self._books.history.report(
                 check_text(owner) if self._worker.whose is None else self._worker.whose[0],
                 check_text(session),
-                Report(
+                ReportedMetrics(
                     at,
                     check_count(steps),
                     None if epoch is None else check_count(epoch),

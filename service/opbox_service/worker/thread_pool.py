@@ -14,7 +14,7 @@ import structlog
 from opbox_protocol.errors import DeadlineError, NotReadyError
 
 from ..accounting.books import Books
-from ..accounting.history import Report
+from ..accounting.history import ReportedMetrics
 from ..buffers import INLINE, Lease, Pool
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
@@ -233,7 +233,7 @@ class ThreadPool:
         engine = self._engine
         if engine is not None:
             for owner, id, report in engine.sessions.take_reports():
-                self._books.history.report(owner, id, Report(*report))
+                self._books.history.report(owner, id, ReportedMetrics(*report))
             for id, owner, reason in engine.sessions.take_ended():
                 self._books.session_ended(owner, id, reason)
             self._books.take_memory(self, engine.sessions.memory())
