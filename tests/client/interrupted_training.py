@@ -76,7 +76,7 @@ def train(module: mx.mod.Module, interrupts: Interrupts) -> None:
 
 def watched(work: Any, *args: Any) -> None:
     """Call `work`; where a call is stuck, say where all threads are, and end."""
-    faulthandler.dump_traceback_later(STUCK_S + 0.1 * int(sys.argv[1]), exit=True)
+    faulthandler.dump_traceback_later(STUCK_S + 0.1 * int(sys.argv[1]), exit=True, file=sys.__stderr__)
     work(*args)
     faulthandler.cancel_dump_traceback_later()
 
