@@ -18,7 +18,6 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"image|img", _FILES),
     (r"", r"profiler", "mx.callback.Speedometer, opbox bench and the server's GET /metrics tell where time goes"),
     (r"", r"runtime|library|libinfo|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
-    (r"", r"gpu_memory_info", "opbox status and GET /v1/devices tell the memory of each device"),
     (r"", r"amp", "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies"),
     (r"(contrib)?", r"tensorrt", "mx.onnx.export_model writes networks as ONNX models, which TensorRT reads"),
     (r"contrib\.onnx", r"import_to_gluon", "mx.onnx.import_model makes a symbol, which mx.mod.Module runs"),

@@ -101,8 +101,14 @@ def before_disconnect(close: Callable[[], None]) -> None:
 
 
 def server_info() -> dict[str, Any]:
-    """Return the engine's name, version and devices."""
+    """Return the engine's name and version, and what computes on its CPU."""
     return transport().call("GET", routes.ABOUT).header
+
+
+def device_rows() -> list[dict[str, Any]]:
+    """Return the engine's devices and their memory in bytes: a row for each device and worker."""
+    rows: list[dict[str, Any]] = transport().call("GET", routes.DEVICES).header["devices"]
+    return rows
 
 
 def refresh_operators() -> list[str]:

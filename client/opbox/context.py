@@ -10,12 +10,14 @@ import operator
 import threading
 from typing import Any, ClassVar
 
+from opbox_protocol.errors import MXNetError
+
 from . import connection
 from .base import value_text
 from .device_sessions import session_for
 from .session import Session
 
-__all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "num_gpus"]
+__all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "gpu_memory_info", "num_gpus"]
 
 _scope = threading.local()
 
@@ -116,7 +118,24 @@ def gpu(device_id: int = 0) -> Context:
 
 def num_gpus() -> int:
     """Return the number of GPUs that the engine offers."""
-    return sum(1 for device in connection.server_info().get("devices", ["cpu"]) if str(device).startswith("gpu"))
+    return len({row["device"] for row in connection.device_rows() if row["device"].startswith("gpu")})
+
+
+def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
+    """Return the free and the whole memory of a GPU of the engine's, in bytes.
+
+    Raises:
+        MXNetError: the engine has no such GPU.
+
+    Example:
+        >>> free, total = mx.context.gpu_memory_info(0)
+    """
+    name = f"gpu:{device_id}"
+    for row in connection.device_rows():
+        if row["device"] == name:
+            total: int = row["memory_bytes"]
+            return total - row["memory_used_bytes"], total
+    raise MXNetError(f"gpu_memory_info: expected a GPU of the engine's ({num_gpus()} there), got {name}")
 
 
 def context_or_current(ctx: Any, subject: str = "ctx") -> Context:

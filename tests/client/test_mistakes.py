@@ -51,7 +51,6 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx, "image"),
         (mx, "kv"),
         (mx, "profiler"),
-        (mx, "gpu_memory_info"),
         (mx, "amp"),
         (mx.contrib, "tensorrt"),
         (mx.contrib, "quantization"),

@@ -1,10 +1,13 @@
-"""A small network trained through HTTP on each device of the machine, beside numpy's own arithmetic."""
+"""Devices over HTTP: a small network trained on each, beside numpy's own arithmetic; their number and memory."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 
-from tests.contract.live import Live
+from tests.contract.live import TOKENS, Live
 
 GRAPH = {
     "nodes": [
@@ -23,6 +26,8 @@ GRAPH = {
     "heads": [[4, 0]],
 }
 STEPS, RATE = 5, 0.1
+COUNT = "import opbox as mx; print(mx.context.num_gpus())"
+MEMORY = "import opbox as mx; print(*mx.context.gpu_memory_info({number}))"
 
 
 def expected(x: np.ndarray, w: np.ndarray, label: np.ndarray) -> np.ndarray:
@@ -59,3 +64,22 @@ def test_training_steps(server: Live, device: str) -> None:
     # Five steps of sums of eight products in float32.
     np.testing.assert_allclose(answer.tensors["w"], expected(x, w, label), rtol=1e-5, atol=1e-6)
     session.delete()
+
+
+def printed(server: Live, program: str) -> subprocess.CompletedProcess[str]:
+    environment = {"OPBOX_URL": server.url, "OPBOX_TOKEN": TOKENS["ann"], "PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+
+
+def test_gpus_are_counted(server: Live, device: str) -> None:
+    count = int(printed(server, COUNT).stdout)
+    assert (count > 0) == (device == "gpu")
+
+
+def test_the_memory_of_a_gpu_is_the_devices(server: Live, device: str) -> None:
+    if device == "gpu":
+        free, total = map(int, printed(server, MEMORY.format(number=0)).stdout.split())
+        assert 0 < free <= total
+    answer = printed(server, MEMORY.format(number=99))
+    assert answer.returncode == 1
+    assert "MXNetError: gpu_memory_info: expected a GPU" in answer.stderr
