@@ -75,6 +75,7 @@ def kernel(program_environment: dict[str, str]) -> Iterator[Any]:
     pytest.importorskip("ipykernel")
     manager, client = manager_module.start_new_kernel(env=program_environment)
     yield manager, client
+    client.execute_interactive("mx.disconnect()", timeout=PATIENCE_S)  # it is killed, and would leave its session
     client.stop_channels()
     manager.shutdown_kernel(now=True)
 
