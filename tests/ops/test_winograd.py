@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_ops import c_compiler
 from opbox_ops.compute import Array, Mode
 from opbox_ops.nn import winograd as tiles
 from opbox_ops.nn.winograd import TEXT
@@ -301,8 +300,6 @@ def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "0")
         assert taken(Layer()) == nothing
         monkeypatch.delenv(name)
-    monkeypatch.setattr(c_compiler, "_off", True)
-    assert taken(Layer()) == nothing
 
 
 def test_what_pays() -> None:

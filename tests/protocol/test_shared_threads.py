@@ -13,11 +13,11 @@ pytestmark = needs_onednn
 SCRIPT = """
 import os, threading, time
 import opbox as mx
-from opbox_service import engine
+from opbox_service import stream_thread
 
 released = []
-release = engine.release_threads
-engine.release_threads = lambda: released.append((count_more(), release(), count_more()))
+release = stream_thread.release_threads
+stream_thread.release_threads = lambda: released.append((count_more(), release(), count_more()))
 
 def count_more():
     return len(os.listdir("/proc/self/task")) - len(threading.enumerate())
