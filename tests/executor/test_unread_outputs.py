@@ -83,6 +83,8 @@ OTHERS = {
     "sort": ({"data": (8, 6)}, {"axis": 0}),
     "LRN": ({"data": (2, 7, 5, 3)}, {"nsize": 5}),
     "topk": ({"data": (8, 6)}, {"k": 2, "ret_typ": "value"}),
+    "BatchNorm": ({"data": (2, 3, 4, 5), "gamma": (3,), "beta": (3,)}, {}),
+    "_contrib_BatchNormWithReLU": ({"data": (2, 3, 4, 5), "gamma": (3,), "beta": (3,)}, {}),
 }
 
 
@@ -98,16 +100,20 @@ def test_others(name, level):
     draw = np.random.RandomState(3)
     args = {n: draw.uniform(1, 6, shape).astype("f") for n, shape in shapes.items()}
     args |= {"label": np.floor(args["label"])} if "label" in args else {}
-    symbol = getattr(mx.sym, name)(*map(mx.sym.Variable, shapes), name="it", **attrs)
+    compose = getattr(mx.sym.contrib if name.startswith("_contrib_") else mx.sym, name.removeprefix("_contrib_"))
+    symbol = compose(*map(mx.sym.Variable, shapes), name="it", **attrs)
+    aux = {n: draw.uniform(1, 6, 3).astype("f") for n in symbol.list_auxiliary_states()}
     outputs, steps = [], []
     for trains in (False, True):
         grads = {"data": np.zeros(shapes["data"], "f")} if trains else {}
         options = {"backend": CPU, "random": CPU.random(0), "level": level}
-        executor = bind(load(symbol.tojson()), args=args, grads=grads, **options)
+        executor = bind(load(symbol.tojson()), args=args, grads=grads, aux=aux, **options)
         executor.forward(is_train=False)
         outputs.append(executor.outputs[0].copy())
         (step,) = [step for step in executor.plan.steps if step.node.name == "it"]
         steps.append([value != UNWANTED for value in step.writes])
-    assert steps == [[True, False], [True, True]]
+    hidden = len(steps[0]) - 1
+    assert hidden
+    assert steps == [[True, *[False] * hidden], [True, *[True] * hidden]]
     np.testing.assert_array_equal(*outputs)
     assert np.isfinite(outputs[0]).all()
