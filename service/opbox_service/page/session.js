@@ -50,6 +50,7 @@ export function sessionView(id) {
         return;
       }
       write(gone, "");
+      figureRow.hidden = network.node.hidden = false;
       session = now;
       end.hidden = !mayEnd(session, you);
       const course = past.of(id);
@@ -78,18 +79,22 @@ export function sessionView(id) {
   async function showPast() {
     asked = true;
     const record = await curves.load();
+    if (record && !record.ended) {
+      asked = false; // it begins or ends just now: the next state tells
+      return;
+    }
     if (!record) {
       if (!session) write(gone, "There is no such session, or it is somebody else's.");
       return;
     }
-    write(gone, record.ended ? `This session has ended: ${why(record)}.` : "This session has ended.");
+    write(gone, `This session has ended: ${why(record)}.`);
     if (session) return;
     figureRow.hidden = network.node.hidden = true;
     tell(facts, {
       ...named(record),
       Device: record.device,
       Began: clock(record.created),
-      Lasted: record.ended ? duration(record.ended - record.created) : "–",
+      Lasted: duration(record.ended - record.created),
       Steps: count(record.steps),
     });
   }
