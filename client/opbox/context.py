@@ -117,7 +117,7 @@ def gpu(device_id: int = 0) -> Context:
 
 
 def num_gpus() -> int:
-    """Return the number of GPUs that the engine offers."""
+    """Return the number of GPUs that the engine's settings name, or its sessions use."""
     return len({row["device"] for row in connection.device_rows() if row["device"].startswith("gpu")})
 
 

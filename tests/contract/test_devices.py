@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from tests.contract.live import TOKENS, Live
 
@@ -71,15 +74,20 @@ def printed(server: Live, program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
 
 
-def test_gpus_are_counted(server: Live, device: str) -> None:
-    count = int(printed(server, COUNT).stdout)
-    assert (count > 0) == (device == "gpu")
+@pytest.fixture
+def named(start: Callable[..., Live], device: str) -> Live:
+    """A server whose settings name the device."""
+    return start("process", OPBOX_DEVICES=json.dumps(["cpu" if device == "cpu" else "gpu:0"]))
 
 
-def test_the_memory_of_a_gpu_is_the_devices(server: Live, device: str) -> None:
+def test_gpus_that_a_server_names_are_counted(named: Live, device: str) -> None:
+    assert printed(named, COUNT).stdout.strip() == ("1" if device == "gpu" else "0")
+
+
+def test_the_memory_of_a_gpu_is_the_devices(named: Live, device: str) -> None:
     if device == "gpu":
-        free, total = map(int, printed(server, MEMORY.format(number=0)).stdout.split())
+        free, total = map(int, printed(named, MEMORY.format(number=0)).stdout.split())
         assert 0 < free <= total
-    answer = printed(server, MEMORY.format(number=99))
+    answer = printed(named, MEMORY.format(number=99))
     assert answer.returncode == 1
     assert "MXNetError: gpu_memory_info: expected a GPU" in answer.stderr
