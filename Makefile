@@ -15,11 +15,13 @@ help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # What a demo needs: the packages, without bytecode that Python writes when it needs it, and the digits that scikit-learn has.
+# oneDNN's wheel has its library three times, 55 MB each: two become links.
 $(VENV)/.packages: constraints.txt $(foreach part,$(PARTS),$(part)/pyproject.toml)
 	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(VENV)
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt scikit-learn setuptools
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt --no-build-isolation \
 	  $(foreach part,$(PARTS),-e $(part))
+	@cd $(VENV)/lib && if [ -f libdnnl.so.3.2 ]; then for copy in libdnnl.so libdnnl.so.3; do ln -f libdnnl.so.3.2 $$copy; done; fi
 	@touch $@
 
 $(READY): $(VENV)/.packages requirements-dev.txt
