@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         executor,
         initializer,
         io,
+        libinfo,
         lr_scheduler,
         metric,
         misc,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         recordio,
         rnn,
         rtc,
+        runtime,
         symbol,
         test_utils,
         util,
@@ -63,7 +65,9 @@ if TYPE_CHECKING:
     from .connection import connect, disconnect, refresh_operators
     from .context import Context, cpu, cpu_pinned, current_context, gpu, num_gpus
     from .ndarray import NDArray, waitall
+    from .numpy_mode import is_np_shape, np_shape, set_np_shape, use_np_shape
     from .symbol import Symbol
+    from .util import is_np_array, np_array, use_np, use_np_array
 
 _let_blas_threads_sleep()  # before NumPy is imported
 
@@ -93,6 +97,9 @@ __all__ = [
     "init",
     "initializer",
     "io",
+    "is_np_array",
+    "is_np_shape",
+    "libinfo",
     "lr_scheduler",
     "metric",
     "misc",
@@ -104,6 +111,8 @@ __all__ = [
     "name",
     "nd",
     "ndarray",
+    "np_array",
+    "np_shape",
     "num_gpus",
     "onnx",
     "operator",
@@ -115,9 +124,14 @@ __all__ = [
     "rnd",
     "rnn",
     "rtc",
+    "runtime",
+    "set_np_shape",
     "sym",
     "symbol",
     "test_utils",
+    "use_np",
+    "use_np_array",
+    "use_np_shape",
     "util",
     "visualization",
     "viz",
@@ -151,8 +165,16 @@ __getattr__, __dir__ = attach(
         "current_context": "context",
         "disconnect": "connection",
         "gpu": "context",
+        "is_np_array": "util",
+        "is_np_shape": "numpy_mode",
+        "np_array": "util",
+        "np_shape": "numpy_mode",
         "num_gpus": "context",
         "refresh_operators": "connection",
+        "set_np_shape": "numpy_mode",
+        "use_np": "util",
+        "use_np_array": "util",
+        "use_np_shape": "numpy_mode",
         "waitall": "ndarray",
     },
 )

@@ -20,9 +20,9 @@ from .base import user_level
 from .context import current_context
 from .device_sessions import sessions
 from .known_graphs import Document, known_graphs
+from .numpy_mode import is_np_shape
 from .operator.sending import ask_about, graph_for, has_own_code
 from .session import Session
-from .util import is_np_shape
 
 if TYPE_CHECKING:
     from .symbol import Symbol

@@ -56,7 +56,6 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx.contrib, "quantization"),
         (mx.contrib, "amp"),
         (mx.contrib, "tensorboard"),
-        (mx.contrib, "text"),
         (mx.nd, "cast_storage"),
         (mx.nd.sparse, "csr_matrix"),
         (mx.nd.contrib, "quantized_conv"),

@@ -6,6 +6,7 @@ import copy
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import opbox as mx
@@ -160,7 +161,8 @@ def test_files_of_version_0_8() -> None:
          "attr": {"lr_mult": "0.1"}},
         {"op": "null", "param": {}, "name": "bn_beta", "inputs": [], "backward_source_id": -1},
         {"op": "BatchNorm", "param": {"eps": "0.001", "momentum": "0.9", "fix_gamma": "True"}, "name": "bn",
-         "inputs": [[0, 0], [1, 0], [2, 0]], "backward_source_id": -1, "attr": {"beta_wd_mult": "0"}}],
+         "inputs": [[0, 0], [1, 0], [2, 0]], "backward_source_id": -1,
+         "attr": {"beta_wd_mult": "0", "ctx_group": "a"}}],
         "arg_nodes": [0, 1, 2], "heads": [[3, 0]]}"""
     net = mx.sym.load_json(old)
     assert net.list_arguments() == ["data", "bn_gamma", "bn_beta"]
@@ -169,6 +171,36 @@ def test_files_of_version_0_8() -> None:
     assert attrs["bn_gamma"]["__lr_mult__"] == "0.1"
     assert attrs["bn_beta"]["__wd_mult__"] == "0"
     assert attrs["bn_moving_var"]["__init__"] == '["one", {}]'
+    assert attrs["bn_moving_mean"]["__ctx_group__"] == attrs["bn"]["__ctx_group__"] == "a"
+
+
+def test_the_type_of_a_variable_gives_way_to_its_array(engine: str) -> None:
+    half = mx.sym.load_json(mx.sym.exp(mx.sym.Variable("x", dtype="float16")).tojson())
+    assert half.infer_type()[1] == [np.float16]
+    assert half.infer_type(x="float32")[1] == [np.float32]
+    assert half.bind(mx.cpu(), {"x": mx.nd.ones(2)}).forward()[0].dtype == np.float32
+    assert half.simple_bind(mx.cpu(), x=(2,), type_dict={"x": "float64"}).forward()[0].dtype == np.float64
+    assert half.simple_bind(mx.cpu(), x=(2,)).forward()[0].dtype == np.float16
+
+
+def test_draws_of_classes_come_with_their_probabilities(engine: str) -> None:
+    drawn = mx.sym.random.multinomial(mx.sym.Variable("p"), shape=3)
+    assert drawn.list_outputs() == [f"{drawn.name}_output0", f"{drawn.name}_output1"]
+    assert drawn.name.startswith("_sample_multinomial")
+    classes, logs = drawn.bind(mx.cpu(), {"p": mx.nd.array([[0, 1, 0]])}).forward()
+    assert classes.asnumpy().tolist() == [[1, 1, 1]]
+    assert logs.asnumpy().tolist() == [[0, 0, 0]]
+    assert len(mx.sym.random.multinomial(mx.sym.Variable("p"), get_prob=False)) == 1
+    with pytest.raises(MXNetError, match="unknown parameter 'foo'"):
+        mx.sym.random.multinomial(mx.sym.Variable("p"), foo=1)
+
+
+def test_powers_by_keyword(embedded: None) -> None:
+    two = mx.nd.array([2.0])
+    for power in (mx.nd.power(base=two, exp=3), mx.nd.power(2, exp=two + 1), mx.nd.power(base=two, exp=two + 1)):
+        assert power.asnumpy() == 8
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lhs'"):
+        mx.nd.power(lhs=two, rhs=3)
 
 
 def test_deep_graphs_do_not_recurse() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,3 +133,105 @@ def test_files_say_that_they_were_written_in_it() -> None:
 def test_slopes_of_prelu_may_be_known_in_part() -> None:
     symbol = mx.sym.LeakyReLU(mx.sym.Variable("x"), mx.sym.Variable("g"), act_type="prelu")
     assert symbol.infer_shape_partial(x=(3, 4), g=(0, 4)) == ([(3, 4), (0, 4)], [(3, 4)], [])
+
+
+def test_elements_have_no_dimensions_in_it(engine: str) -> None:
+    array = mx.nd.array([[1, 2, 3], [4, 5, 6]])
+    assert array[1, 2].shape == (1,)
+    with mx.util.np_shape():
+        assert array[1, 2].shape == array[1][2].shape == array[0, 0].shape == ()
+        assert [element.shape for element in array[0]] == [(), (), ()]
+        assert array[1, 2].asscalar() == 6
+        array[1, 2] = 9
+        array[0, 0] = mx.nd.array(8.0)
+        assert (array[1, 2] * 2).asnumpy() == 18
+    assert array.asnumpy().tolist() == [[8, 2, 3], [4, 5, 9]]
+
+
+def test_arrays_without_dimensions_and_empty_ones_are_bound_and_saved(engine: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "arrays")
+    with mx.util.np_shape():
+        total = mx.sym.Variable("x") * 2
+        assert total.bind(mx.cpu(), {"x": mx.nd.array(3.0)}).forward()[0].asnumpy() == 6
+        assert total.bind(mx.cpu(), {"x": mx.nd.ones((0, 3))}).forward()[0].shape == (0, 3)
+        mx.nd.save(file, {"number": mx.nd.array(3.0), "none": mx.nd.ones((0, 3)), "some": mx.nd.ones(2)})
+        loaded = mx.nd.load(file)
+    assert {name: array.shape for name, array in loaded.items()} == {"number": (), "none": (0, 3), "some": (2,)}
+    # The third version of the format, for every array: MXNet reads no other in this mode.
+    assert Path(file).read_bytes().count(bytes.fromhex("cafa93f9")) == 3
+
+
+def test_unknown_sizes_of_a_file_stay_unknown_in_it() -> None:
+    text = mx.sym.exp(mx.sym.Variable("x", shape=(0, 3))).tojson()
+    with mx.util.np_shape():
+        loaded = mx.sym.load_json(text)
+        assert loaded.attr_dict()["x"] == {"__shape__": "(-1, 3)"}
+        assert loaded.infer_shape_partial() == ([(-1, 3)], [(-1, 3)], [])
+
+
+def test_the_mode_from_mx_and_for_shapes_alone() -> None:
+    with mx.np_shape(True):
+        assert mx.is_np_shape()
+        assert not mx.is_np_array()
+    mx.util.set_np(array=False)
+    assert mx.is_np_shape()
+    mx.util.reset_np()
+    assert not mx.is_np_shape()
+
+    @mx.use_np_shape
+    class Thing:
+        @property
+        def active(self) -> bool:
+            return mx.is_np_shape()
+
+    assert Thing().active
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda: mx.util.set_np(), mx.MXNetError, "opbox has no mx.np arrays: expected numpy mode for shapes alone"),
+        (lambda: mx.util.use_np(print), mx.MXNetError, "use_np: opbox has no mx.np arrays"),
+        (lambda: mx.util.np_array(), mx.MXNetError, "np_array: opbox has no mx.np arrays"),
+        (lambda: mx.util.set_np(shape=False), ValueError, "expected shape=True with array=True, got shape=False"),
+        (lambda: mx.util.set_np_shape("x"), TypeError, "active: expected True or False, got 'x'"),
+        (lambda: mx.util.use_np_shape(3), TypeError, "expected a function or a class, got 3"),
+        (lambda: mx.util.get_gpu_memory(0), mx.MXNetError, "expected a GPU of the engine's"),
+        (lambda: mx.util.get_cuda_compute_capability(mx.cpu()), ValueError, r"expected a GPU such as mx.gpu\(0\)"),
+        (lambda: mx.libinfo.find_lib_path(), RuntimeError, "opbox has no libmxnet library"),
+        (lambda: mx.runtime.Features().is_enabled("NOPE"), RuntimeError, "feature 'NOPE': expected one of CUDA, "),
+    ],
+)
+def test_what_is_refused(embedded: None, call: Callable[[], Any], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        call()
+
+
+def test_features(engine: str) -> None:
+    features = mx.runtime.Features()
+    assert len(features) == 32
+    assert not features.is_enabled("cuda")
+    assert features["LAPACK"].enabled
+    assert repr(features["LAPACK"]) == "✔ LAPACK"
+    assert mx.runtime.feature_list()[0] == ("CUDA", False)
+    assert mx.util.get_gpu_count() == 0
+    assert mx.libinfo.__version__ == "1.9.1"
+
+
+def test_ufunc_wrappers() -> None:
+    @mx.util.wrap_np_unary_func
+    def same(x: Any, out: Any = None) -> Any:
+        return x
+
+    @mx.util.wrap_np_binary_func
+    def first(x: Any, y: Any, out: Any = None) -> Any:
+        return x
+
+    assert same(1, where=True) == first(1, 2, order="K") == 1
+    with pytest.raises(NotImplementedError, match="where: expected True, the only value here, got False"):
+        same(1, where=False)
+    with pytest.raises(TypeError, match="unknown argument 'foo': expected one of where, casting"):
+        first(1, 2, foo=3)
+    with pytest.raises(TypeError, match="dtype: expected None, got 'complex64'"):
+        same(1, dtype="complex64")
+    assert mx.util.set_module("mine")(same).__module__ == "mine"

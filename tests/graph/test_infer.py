@@ -149,11 +149,12 @@ def test_type_contradictions_name_the_place():
         infer_type(mlp(1), {"data": "floaty"})
 
 
-def test_a_dtype_attribute_counts():
+def test_a_dtype_attribute_counts_where_the_caller_says_nothing():
     graph = mlp(1, data_attrs={"__dtype__": "2"})
     assert infer_type(graph, {}).out_types == [np.float16]
-    with pytest.raises(DTypeError, match="data: expected float16 as its __dtype__ says, got float32"):
-        infer_type(graph, {"data": "float32"})
+    assert infer_type(graph, {"data": "float32"}).out_types == [np.float32]
+    with pytest.raises(DTypeError, match="weight: expected type float16, got float32"):
+        infer_type(graph, {"fc0_weight": "float32"})
 
 
 def test_a_rule_that_breaks_is_told_of_its_node():

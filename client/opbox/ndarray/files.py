@@ -21,6 +21,7 @@ from opbox_protocol.mxnet import TYPES
 from ..base import value_text
 from ..context import current_context
 from ..file_errors import file_errors, path_of
+from ..numpy_mode import is_np_shape
 from .array import NDArray, from_host
 
 __all__ = ["load", "load_frombuffer", "save"]
@@ -70,8 +71,9 @@ def save(fname: str | Path, data: Any) -> None:
 def _written(values: np.ndarray[Any, Any]) -> list[Any]:
     if values.dtype not in TYPES:
         raise MXNetError(f"save: expected one of MXNet's element types, got {values.dtype}")
-    # The second version takes rank 0 and sizes of 0 for unknown; the third has them.
-    magic = V3 if values.ndim == 0 or 0 in values.shape else V2
+    # The second version takes rank 0 and sizes of 0 for unknown; the third has them, and is all that MXNet reads in
+    # numpy mode.
+    magic = V3 if is_np_shape() or values.ndim == 0 or 0 in values.shape else V2
     head = struct.pack("<IiI", magic, 0, values.ndim) + struct.pack(f"<{values.ndim}q", *values.shape)
     return [head, struct.pack("<iii", 1, 0, TYPES.index(values.dtype)), np.ascontiguousarray(values).tobytes()]
 

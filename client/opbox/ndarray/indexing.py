@@ -17,6 +17,7 @@ from opbox_protocol.shapes import known, size_of
 
 from ..base import is_number
 from ..foreign import host_numbers
+from ..numpy_mode import is_np_shape
 from .handle import Handle
 
 if TYPE_CHECKING:
@@ -93,8 +94,13 @@ def get(x: NDArray, key: Any) -> NDArray:
             return _gather(x, key)
         part: NDArray = x._imperative("slice", [x], {"begin": begin, "end": end})
         part._shape, part._dtype = tuple(b - a for a, b in bounds), x._dtype
-        return _formed(part, part_shape or (1,))
-    return _formed(_piece(x, bounds), part_shape or (1,))
+        return _formed(part, part_shape or _element_shape())
+    return _formed(_piece(x, bounds), part_shape or _element_shape())
+
+
+def _element_shape() -> tuple[int, ...]:
+    """The shape of a single element: () in numpy mode, otherwise (1,)."""
+    return () if is_np_shape() else (1,)
 
 
 def _advanced(key: Any) -> bool:

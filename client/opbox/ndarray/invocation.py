@@ -13,8 +13,8 @@ from ..base import value_text
 from ..context import Context, context_or_current
 from ..device_sessions import sessions
 from ..foreign import host_values
+from ..numpy_mode import is_np_shape
 from ..session import Session
-from ..util import is_np_shape
 from .array import NDArray, array
 from .handle import Handle
 from .invoke_form import InvokeForm, form_of, plain_form

@@ -26,7 +26,13 @@ subtract = _function("subtract")
 multiply = _function("multiply")
 divide = true_divide = _function("divide")
 modulo = _function("modulo")
-power = _function("power")
+
+
+def power(base: Any, exp: Any) -> Any:
+    """base ** exp, element by element, for arrays and numbers; arrays broadcast."""
+    return apply_to_any(apply, NDArray, "power", base, exp)
+
+
 maximum = _function("maximum")
 minimum = _function("minimum")
 equal = _function("equal")

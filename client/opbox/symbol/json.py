@@ -7,12 +7,14 @@ from typing import Any
 
 from opbox_protocol import symbol_json
 from opbox_protocol.errors import GraphError
+from opbox_protocol.mxnet import NP_SHAPE
+from opbox_protocol.shapes import from_mxnet, shape_from_text
 from opbox_protocol.symbol_json import NodeRow, ParsedCall
 from opbox_protocol.symbol_text import text as file_text
 
 from .. import _schema
+from ..numpy_mode import is_np_shape
 from ..operator.saved import operator_of
-from ..util import is_np_shape
 from .node import Entry, Node, ordered, subgraph_states
 
 __all__ = ["document", "parse", "text"]
@@ -44,6 +46,8 @@ def _row(node: Node) -> NodeRow[Node]:
 def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Entry]:
     """The heads of the graph in a JSON text, of any version of MXNet.
 
+    In numpy mode, what is unknown in the shapes of variables of a graph that was not written in it becomes -1, or None.
+
     Args:
         document: the text.
         operators: those of the user's own that came with it, by the names of their nodes.
@@ -52,7 +56,7 @@ def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Ent
         GraphError: it is not JSON, or not a graph; UnknownOperatorError, ParamError for what its nodes say.
     """
     try:
-        return symbol_json.read(document, _SymbolNodeMaker(operators))
+        return symbol_json.read(document, _SymbolNodeMaker(operators), keep_mode=True)
     except GraphError as error:
         error.reword(f"symbol JSON: {error}")
         raise
@@ -71,10 +75,14 @@ class _SymbolNodeMaker:
         return ParsedCall(op.input_names(attrs), states, (op, subgraphs))
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:
+        in_mode = attrs.pop(NP_SHAPE, None) is not None
+        if is_np_shape() and not in_mode and "__shape__" in attrs:
+            attrs["__shape__"] = _in_numpy_mode(attrs["__shape__"])
         return Node(None, name, attrs, [], source)
 
     def node(self, call: ParsedCall, name: str, attrs: dict[str, str], inputs: list[Entry], source: str | None) -> Node:
         op, subgraphs = call.spec
+        attrs.pop(NP_SHAPE, None)
         return Node(op, name, attrs, inputs, source, subgraphs)
 
     def outputs(self, node: Node) -> int:
@@ -84,3 +92,11 @@ class _SymbolNodeMaker:
         if node.op is None:
             node.attrs.setdefault(key, value)
         return node.op is None
+
+
+def _in_numpy_mode(text: str) -> str:
+    """The `__shape__` of a graph of the other mode; what is no shape stays, for inference to refuse."""
+    try:
+        return str(from_mxnet(shape_from_text(text)))
+    except ValueError:
+        return text

@@ -12,7 +12,18 @@ from ..base import is_number
 from .compose import create
 from .symbol import Symbol
 
-__all__ = ["exponential", "gamma", "negative_binomial", "normal", "poisson", "randint", "randn", "shuffle", "uniform"]
+__all__ = [
+    "exponential",
+    "gamma",
+    "multinomial",
+    "negative_binomial",
+    "normal",
+    "poisson",
+    "randint",
+    "randn",
+    "shuffle",
+    "uniform",
+]
 
 # Operators of the catalogue that have no function here, such as uniform_like, are there too.
 __getattr__, __dir__ = attach(__name__, "random", Symbol)
@@ -73,6 +84,25 @@ def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = No
 def randint(low: Any, high: Any, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
     """Whole numbers, evenly distributed over [low, high)."""
     return _sample("randint", {"low": low, "high": high}, shape, dtype, kwargs)
+
+
+def multinomial(data: Symbol, shape: Any = None, get_prob: bool = True, dtype: Any = "int32", **kwargs: Any) -> Symbol:
+    """Classes drawn by their probabilities, with the logarithm of each one's probability.
+
+    Args:
+        data: (classes,), or (batch, classes) of probabilities.
+        shape: the shape of the draws of one distribution; by default one draw.
+        get_prob: return the logarithms of probabilities as a second output. MXNet's symbols do by default, its arrays
+            do not.
+        dtype: the type of the classes.
+        kwargs: `name`, `attr`.
+    """
+    name, attr = kwargs.pop("name", None), kwargs.pop("attr", None)
+    params = {"get_prob": get_prob, "dtype": dtype_name(dtype), **kwargs}
+    if shape is not None:
+        params["shape"] = shape
+    op = "_sample_multinomial"
+    return Symbol(create(_schema.get(op), op, [data], {}, params, name, attr))
 
 
 def shuffle(data: Symbol, **kwargs: Any) -> Symbol:

@@ -8,7 +8,7 @@ from typing import Any, Generic
 from ..control_flow import MAX_LEVELS, SUBGRAPHS
 from ..errors import GraphError, LimitError, MXNetError, UnsupportedError
 from ..excerpt import excerpt
-from ..mxnet import LEGACY_KEYS, NP_SHAPE, STATE_INITIALIZERS
+from ..mxnet import LEGACY_KEYS, NP_SHAPE, STATE_INITIALIZERS, is_hidden
 from .content import check_size, parse
 from .nodes import SOURCE, Maker, N, Subgraph
 from .older_versions import hand_down, split_attributes
@@ -229,7 +229,8 @@ class _NodeReader(Generic[N]):
         names = call.inputs
         if self._version < 900:
             implied = (f"{name}_{argument}" if name else argument for argument in names[len(inputs) :])
-            inputs += [(self._maker.variable(argument, {}, None), 0) for argument in implied]
+            hidden = {key: value for key, value in own.items() if is_hidden(key)}  # such as __ctx_group__
+            inputs += [(self._maker.variable(argument, dict(hidden), None), 0) for argument in implied]
         if len(inputs) < len(names):
             missing = ", ".join(names[len(inputs) :])
             raise GraphError(f"expected {len(names)} inputs, got {len(inputs)}: {missing} missing")

@@ -3,8 +3,9 @@
     types = infer_type(graph, {"data": np.float16})
     types.arg_types, types.out_types, types.aux_types
 
-Types come from the caller and from `__dtype__` attributes (MXNet's numbers). A variable whose type nothing determines
-is float32, as MXNet's executors have it; with `partial` it stays unknown, as in MXNet's `infer_type`.
+Types come from the caller and, for variables that the caller does not mention, from `__dtype__` attributes (MXNet's
+numbers). A variable whose type nothing determines is float32, as MXNet's executors have it; with `partial` it stays
+unknown, as in MXNet's `infer_type`.
 """
 
 from __future__ import annotations
@@ -126,6 +127,4 @@ def _starting(node: Node, dtype_text: Any) -> DType:
         declared = TYPES[int(text)] if text.isdecimal() else numpy_dtype(text)
     except (IndexError, TypeError):
         raise GraphError(f"{node.name}: expected one of MXNet's type numbers as __dtype__, got {text!r}") from None
-    if dtype is not None and dtype != declared:
-        raise DTypeError(f"{node.name}: expected {declared} as its __dtype__ says, got {dtype}", node=node.name)
-    return declared
+    return declared if dtype is None else dtype
