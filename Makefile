@@ -51,7 +51,7 @@ $(VENV)/.nvrtc: $(READY) .ci/nvrtc.txt
 	@touch $@
 
 nvrtc: $(VENV)/.nvrtc  ## compile every CUDA kernel for sm_80, sm_90 and sm_100 without a GPU (the compiler takes 225 MB)
-	$(BIN)/python -m pytest -m nvrtc tests/nvrtc $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m nvrtc tests/nvrtc $(ARGS)
 
 # In a folder of its own: with CuPy among the packages, the type checker and the CPU's tests would see it.
 PRETEND := .pretend-gpu

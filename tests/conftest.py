@@ -21,6 +21,7 @@ import pytest
 from opbox_ops.backend import Backend, backend_for
 from opbox_ops.onednn import product
 from opbox_protocol.errors import UnsupportedError
+from tests import skips
 from tests.machine import compile_errors, has_avx512_core, has_onednn, has_vector_kernels
 
 DEVICES = ("cpu", "gpu")
@@ -79,6 +80,21 @@ def pytest_collection_finish() -> None:
     """What stays for the whole run is set aside: the end of a session collects garbage, a second with 32,000 tests."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that skips more than its suite may, or for another reason."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    suite = skips.suite_of_this_run()
+    if suite is None or reporter is None:
+        return
+    reasons = [str(report.longrepr[2]).removeprefix("Skipped: ") for report in reporter.stats.get("skipped", ())]
+    sentences = skips.unexpected_skips(suite, reasons)
+    if sentences:
+        reporter.write_line("")
+        for sentence in sentences:
+            reporter.write_line(f"{sentence}; if that is right, change {skips.TABLES.name}", red=True)
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 def device_params() -> list[Any]:

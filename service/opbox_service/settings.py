@@ -61,6 +61,7 @@ ELSEWHERE = frozenset(
         "PRETEND_GPU",
         "TEST_REQUIRE_GPU",
         "TEST_REQUIRE_TORCH",
+        "TEST_SKIPS",
         "TORCH_PYTHON",
     }
 )
