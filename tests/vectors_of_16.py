@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from opbox_ops.vectors_text import VECTORS
+from opbox_ops.cpu.kernel_text import kernel_text
 
 __all__ = ["with_vectors_of_16"]
 
 
 def with_vectors_of_16(text: str) -> str:
     """The text with vectors of 16 numbers, which the compiler makes of what the processor has."""
-    return text.replace(VECTORS, _VECTORS).replace("defined(__AVX512F__)", "1")
+    return text.replace(kernel_text("vectors.h"), _VECTORS).replace("defined(__AVX512F__)", "1")
 
 
 _VECTORS = r"""
@@ -42,4 +42,5 @@ static inline void STORE_PART(float *p, Part part, Lanes x)
     for (int i = 0; i < 16; i++) if (part[i]) p[i] = x[i];
 }
 #define UNROLL _Pragma("GCC unroll 16")
+#define UNUSED __attribute__((unused))
 """

@@ -87,7 +87,7 @@ def mode() -> str:
 
 
 def allows_vectors() -> bool:
-    """Return whether kernels written for vectors (`vectors_text`) may be asked for on this processor, by `mode`."""
+    """Return whether kernels written for vectors (vectors.h) may be asked for on this processor, by `mode`."""
     return mode() != "off" and processor.has_vectors()
 
 

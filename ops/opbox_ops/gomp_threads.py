@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from .cpu.kernel_text import kernel_text
+
 __all__ = ["PAUSES", "bounded_spinning", "release_threads", "rounds_of"]
 
 SPIN_NS = 70_000
@@ -17,14 +19,7 @@ SPINS = 3000
 LEAST, MOST = 1000, 10_000
 """Rounds that are believed to be a measurement."""
 _COUNT = 1000
-PAUSES = """
-#if defined(__x86_64__)
-#define PAUSE __builtin_ia32_pause()
-#else
-#define PAUSE __asm__ volatile("" ::: "memory")
-#endif
-void opbox_pauses(long count) { for (long i = 0; i < count; i++) PAUSE; }
-"""
+PAUSES = kernel_text("pauses.c")
 """What a thread of libgomp's does in a round, beside looking for work."""
 _FILE = "libgomp.so.1"
 _SOFT_PAUSE = 1

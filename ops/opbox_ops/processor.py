@@ -30,7 +30,7 @@ def flags() -> frozenset[str]:
 
 
 def has_vectors() -> bool:
-    """Return whether there are the vectors that kernels are written for (`vectors_text`): AVX-512, or AVX2 with FMA."""
+    """Return whether there are the vectors that kernels are written for (vectors.h): AVX-512, or AVX2 with FMA."""
     return platform.machine() == "x86_64" and (has_avx512() or flags() >= {"avx2", "fma"})
 
 

@@ -24,6 +24,7 @@ mx.mod.Module(net).fit(batches, num_epoch=1, batch_end_callback=stop)
 
 INTERRUPTED = """
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
 import numpy as np, opbox as mx
 net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3), name="softmax")
 class Batches(mx.io.NDArrayIter):

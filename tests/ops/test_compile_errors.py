@@ -72,8 +72,8 @@ def test_the_background_says_so_too(caplog: pytest.LogCaptureFixture, monkeypatc
 def test_an_embedded_program_goes_on_and_is_told(tmp_path: Path) -> None:
     """Without logging of its own Python prints errors; the numbers are NumPy's."""
     script = f"""if True:
-        from opbox_ops.nn import lrn_channels, lrn_text
-        lrn_channels.TEXT = lrn_text.TEXT + {BROKEN!r}
+        from opbox_ops.nn import lrn_channels
+        lrn_channels.TEXT += {BROKEN!r}
         import opbox as mx
         print(mx.nd.LRN(mx.nd.ones((1, 2, 3, 3)), nsize=3, alpha=0.5, beta=0.75, knorm=1).asnumpy().sum())
     """
@@ -98,8 +98,8 @@ def test_a_text_for_vectors_is_not_compiled_without_them(monkeypatch: pytest.Mon
 PLANTED = """
 import sys
 import pytest
-from opbox_ops.nn import lrn_text
-lrn_text.TEXT += "void opbox_broken(void) { return nonsense; }"
+from opbox_ops.nn import lrn_channels
+lrn_channels.TEXT += "void opbox_broken(void) { return nonsense; }"
 sys.exit(pytest.main(["-p", "no:cacheprovider", "-n", "0", "-rfs", "tests/ops/test_lrn_channels.py", "-k", "bits"]))
 """
 

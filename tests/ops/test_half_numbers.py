@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 
 from opbox_ops import c_compiler
+from opbox_ops.cpu.kernel_text import kernel_text
 from opbox_ops.expression.functions import ROUNDING, resolve
-from opbox_ops.half_numbers_text import HALF_NUMBERS
 from opbox_protocol.mxnet import numpy_dtype
 from tests.machine import has_half_type, needs_compiler
 
 pytestmark = needs_compiler
 
 HALVES = {
-    "the processor's": HALF_NUMBERS,
-    "vectors of 8": HALF_NUMBERS.replace("defined(__AVX512F__)", "0"),
-    "one at a time": HALF_NUMBERS.replace("defined(__AVX512F__)", "0").replace("defined(__F16C__)", "0"),
+    "the processor's": kernel_text("half_numbers.h"),
+    "vectors of 8": kernel_text("half_numbers.h").replace("defined(__AVX512F__)", "0"),
+    "one at a time": kernel_text("half_numbers.h")
+    .replace("defined(__AVX512F__)", "0")
+    .replace("defined(__F16C__)", "0"),
 }
 FUNCTIONS = """
 void widen(float *to, const unsigned short *from, long n) { widen_TYPE(to, from, n); }

@@ -8,7 +8,7 @@ import pytest
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import Array
 from opbox_ops.nn import lrn_channels as module
-from opbox_ops.nn.lrn_text import TEXT
+from opbox_ops.nn.lrn_channels import TEXT
 from opbox_service.executor import BoundPlan, bind
 from opbox_service.graph.json import load
 from tests.allocations import counted

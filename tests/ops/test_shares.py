@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from opbox_ops import c_compiler
-from opbox_ops.shares_text import LOOPS
+from opbox_ops.cpu.kernel_text import kernel_text
 from tests.machine import has_compiler
 
 TEXT = (
-    LOOPS
+    kernel_text("loops.h")
     + r"""
 /* Counts at `visits` how often a loop comes to an index, `rounds` times. */
 void visit(int *visits, long all, long most, long line, long rounds, int threads)

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import is_narrow
-from ..half_numbers_text import HALF_NUMBERS
-from ..shares_text import SHARES
+from ..cpu.kernel_text import kernel_text
 from .c_operators import C_OPERATORS
 from .functions import FUNCTIONS, ROUNDING
-from .numpy_loops import LOOP
 from .program import COPY, Instruction, Program
 
 __all__ = ["THREADED", "CSource", "c_source", "work_of"]
@@ -60,9 +58,7 @@ _CACHED_BYTES = 24 << 10
 _MOST_PIECES = 48
 _MOST_ARRAYS = 256
 """Arrays and targets of a kernel: the compiler takes a second for so many, and ten for 3,000."""
-_HEAD = (
-    LOOP
-    + """
+_HEAD = """
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
 
 /* NaN is the larger and the smaller of two; of 0 and -0 it is the second, as in NumPy. In one choice of three the
@@ -70,7 +66,6 @@ typedef struct { char **places; const W *numbers; const long *sizes, *steps; lon
 static inline W larger(W a, W b) { const W t = a > b ? a : b; return a == a ? t : a; }
 static inline W smaller(W a, W b) { const W t = a < b ? a : b; return a == a ? t : a; }
 """
-)
 THREADED = 1 << 17
 """Work times elements of a task from which on threads share it: some 100 us of one, as with products."""
 _PIECE = 1 << 14
@@ -219,8 +214,8 @@ class _Writer:
         block = min(max(_CACHED_BYTES // size // 64 * 64, 128), 1024)
         loops: dict[str, int] = {}
         rounds = any(step.function in ROUNDING.values() for step in steps)
-        narrow = [HALF_NUMBERS] if rounds or any(map(is_narrow, self.types)) else []
-        lines = [f"typedef {_TYPES[self.work.name]} W;", *narrow, _HEAD]
+        narrow = [kernel_text("half_numbers.h")] if rounds or any(map(is_narrow, self.types)) else []
+        lines = [f"typedef {_TYPES[self.work.name]} W;", *narrow, kernel_text("numpy_loop.h"), _HEAD]
         lines.append("static void row(char **p, const W *c, const Loop *loops, long n) {")
         for k, dtype in enumerate(self.types):
             const = "const " if k < arrays else ""
@@ -245,7 +240,7 @@ class _Writer:
         lines += ["  }", "}", f"static const long along[] = {{{', '.join(map(str, sizes))}}};"]
         numbers = {"ARRAYS": len(self.types), "WORK": work_of(self.program)}
         numbers |= {"THREADED": THREADED, "PIECE": _PIECE, "LINE": _LINE}
-        lines += [*(f"#define {name} {number}" for name, number in numbers.items()), SHARES, _TAIL]
+        lines += [*(f"#define {name} {number}" for name, number in numbers.items()), kernel_text("shares.h"), _TAIL]
         return CSource("\n".join(lines), tuple(loops))
 
     def _is_repeated(self, k: int) -> bool:

@@ -18,12 +18,7 @@ from .. import c_compiler
 from .functions import FUNCTIONS, resolve
 from .vector_loops import NAMES, TEXT, is_here
 
-__all__ = ["LOOP", "Loop", "loop_of", "summing_loop"]
-
-LOOP = """
-typedef struct { void (*function)(char **, const long *, const long *, void *); void *data; } Loop;
-"""
-"""A `Loop` in C."""
+__all__ = ["Loop", "loop_of", "summing_loop"]
 
 
 class Loop(ctypes.Structure):

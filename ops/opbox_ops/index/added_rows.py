@@ -19,6 +19,7 @@ from ..accumulation import accumulation_type
 from ..c_kernel import CKernel
 from ..cache import INDEX_PIECE
 from ..compute import Array, Arrays, ArraySpec, Temp
+from ..cpu.kernel_text import kernel_text
 from ..cuda.rows import add_in_order
 from ..infer import size_of
 from ..pausing import pause
@@ -35,18 +36,6 @@ SMALL = 1 << 9
 _WIDE = 1 << 9
 """Numbers of a row from which on NumPy adds it on its own."""
 
-_TEXT = """
-typedef NUMBER number;
-
-void add_rows(long count, long width, const long *where, const number *restrict rows, number *restrict total)
-{
-    for (long r = 0; r < count; r++) {
-        const number *restrict row = rows + r * width;
-        number *restrict sum = total + where[r] * width;
-        for (long c = 0; c < width; c++) sum[c] += row[c];
-    }
-}
-"""
 _NUMBERS = {"float32": "float", "float64": "double", "int32": "unsigned", "int64": "unsigned long"}
 """C's types for NumPy's; integers without a sign, whose sums wrap as NumPy's do."""
 _PAIRS = {"float32": "complex64", "float64": "complex128"}
@@ -57,7 +46,7 @@ _PAIRS = {"float32": "complex64", "float64": "complex128"}
 def _kernel(dtype: str) -> CKernel | None:
     number = _NUMBERS.get(dtype)
     types = [c_long, c_long, c_void_p, c_void_p, c_void_p]
-    return None if number is None else CKernel(_TEXT.replace("NUMBER", number), "add_rows", types, HOT)
+    return None if number is None else CKernel(kernel_text("added_rows.c", NUMBER=number), "add_rows", types, HOT)
 
 
 def _added_in(dtype: Any, device: str) -> np.dtype[Any]:

@@ -12,7 +12,7 @@ copied where it lies transposed. NumPy's BLAS has threads of its own, which take
 kernels; oneDNN's matmul has no such kernel without AVX-512, and with it takes up to twice as long for few rows
 (`benchmarks/results/cpu-decisions.md`).
 
-A processor's matrix unit, where it has one, takes large products (`split_product_text`): their numbers are split in
+A processor's matrix unit, where it has one, takes large products (split_product.h): their numbers are split in
 three of 8 bits. Sums have the accuracy of float32's, and other bits.
 
 Numbers below 2^-126, as vanishing gradients have, are taken for zero: a processor of Intel's takes a hundred times as
@@ -39,19 +39,10 @@ from typing import Any
 from .. import c_compiler, processor
 from ..bound_calls import c_call, place_of
 from ..compute import Array
-from ..shares_text import LOOPS
-from ..vectors_text import VECTORS
-from .blocked_product_text import PRODUCT
-from .product_tiles_text import TILES
-from .product_windows_text import WINDOW_MATRICES
-from .split_numbers_text import SPLIT_NUMBERS
-from .split_product_text import SPLIT_PRODUCT
-from .term_text import TERM
-from .turn_text import TURN
-from .window_sizes import WINDOWS, WindowSizes
+from ..cpu.kernel_text import kernel_text
+from .window_sizes import WindowSizes
 
 __all__ = [
-    "SPLIT_TEXT",
     "TEXT",
     "BlockedProduct",
     "ProductSizes",
@@ -62,9 +53,7 @@ __all__ = [
     "splits_windows",
 ]
 
-SPLIT_TEXT = LOOPS + TURN + VECTORS + TERM + WINDOWS + TILES + WINDOW_MATRICES + SPLIT_NUMBERS + SPLIT_PRODUCT
-"""What another text can begin with that multiplies by the matrix unit."""
-TEXT = SPLIT_TEXT + PRODUCT
+TEXT = kernel_text("blocked_product.c")
 
 COLUMNS = 16
 """Packed b has a multiple of so many."""
@@ -89,9 +78,9 @@ MOST_OF_FEW = 1 << 19
 LEAST_SPLIT = 1 << 22
 """Multiplications of one: 128 x 128 by 128 x 64 135 and 107 GFLOP/s, 128 x 784 by 784 x 128 241 and 246."""
 STEP = 32
-"""Terms that the matrix unit multiplies at once, and columns of its panels of b, as in the text."""
+"""Terms that the matrix unit multiplies at once, and columns of its panels of b, as in the C."""
 MOST_TAPS = 32
-"""Rows, and columns, of windows that it reads, as in the text."""
+"""Rows, and columns, of windows that it reads, as in the C."""
 
 
 class _ProductStructure(Structure):

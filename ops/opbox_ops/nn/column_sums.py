@@ -15,40 +15,19 @@ import numpy as np
 
 from ..c_kernel import CKernel
 from ..compute import Array
-from ..shares_text import LOOPS
+from ..cpu.kernel_text import kernel_text
 
 __all__ = ["column_sums", "new_kernel"]
 
 HOT = 1 << 24
 """Numbers that NumPy adds before the kernel is asked for: some tens of milliseconds."""
 
-_TEXT = """
-enum { MOST = 32, ALONE = 1 << 16 };
-
-void opbox_column_sums(const float *restrict x, float *restrict out, long rows, long columns)
-{
-    const long chunks = (columns + MOST - 1) / MOST;
-    const int threads = rows * columns > ALONE && chunks > 1 ? omp_get_max_threads() : 1;
-    IN_THREADS(chunk, chunks, 1) {
-        const long first = chunk * MOST, count = columns - first < MOST ? columns - first : MOST;
-        const float *from = x + first;
-        float sums[MOST];
-        for (long j = 0; j < count; j++) sums[j] = from[j];
-        if (count == MOST)
-            for (long r = 1; r < rows; r++)
-                for (long j = 0; j < MOST; j++) sums[j] += from[r * columns + j];
-        else
-            for (long r = 1; r < rows; r++)
-                for (long j = 0; j < count; j++) sums[j] += from[r * columns + j];
-        for (long j = 0; j < count; j++) out[first + j] = sums[j];
-    }
-}
-"""
+_TEXT = kernel_text("column_sums.c")
 
 
 def new_kernel() -> CKernel:
     """The kernel, not compiled yet."""
-    return CKernel(LOOPS + _TEXT, "opbox_column_sums", [c_void_p] * 2 + [c_long] * 2, HOT, threads=True)
+    return CKernel(_TEXT, "opbox_column_sums", [c_void_p] * 2 + [c_long] * 2, HOT, threads=True)
 
 
 _KERNEL = new_kernel()

@@ -22,12 +22,15 @@ from .. import c_compiler
 from ..bound_calls import c_call, place_of
 from ..call_list import CallList
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..cpu.kernel_text import kernel_text
 from ..infer import canonical_axis
 from .layer_norm import LayerNormParams, backward, op
-from .layer_norm_text import BLOCK, TEXT
 
 __all__ = ["LayerNormRows", "layer_norm_rows"]
 
+BLOCK = 32
+"""Rows whose sums of gradients are added up by themselves."""
+TEXT = kernel_text("layer_norm.c", BLOCK=BLOCK)
 _FLOAT32 = np.dtype(np.float32)
 
 

@@ -22,11 +22,14 @@ from .. import c_compiler
 from ..bound_calls import c_call, nothing, place_of
 from ..call_list import CallList
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
+from ..cpu.kernel_text import kernel_text
 from .lrn import LRNParams, backward, op
-from .lrn_text import MOST_NEIGHBOURS, TEXT
 
-__all__ = ["LRNChannels", "compiled", "lrn_channels"]
+__all__ = ["TEXT", "LRNChannels", "compiled", "lrn_channels"]
 
+MOST_NEIGHBOURS = 15
+"""Channels that are summed; those of as many positions stay in the first cache."""
+TEXT = kernel_text("lrn.c", MOST_NEIGHBOURS=MOST_NEIGHBOURS)
 _FLOAT32 = np.dtype(np.float32)
 BETA = 0.75
 """Two square roots; other powers stay NumPy's."""

@@ -18,18 +18,22 @@ from functools import cache
 from typing import Any
 
 from .. import c_compiler
-from ..accumulation import is_narrow
+from ..accumulation import NARROW, is_narrow
 from ..bound_calls import c_call
 from ..call_list import CallList
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cpu.kernel_text import kernel_text
 from ..expression.conversion import converting
 from ..layout import CHANNELS_LAST, as_laid, laid, lie
-from .max_pooling_text import TEXTS
 from .pooling import PoolingParams, backward, op, taps_of
 from .window import channels_first, is_last
 from .window_sizes import WindowSizes
 
 __all__ = ["MaxPooling", "backward_windows", "forward_windows", "max_pooling"]
+
+TEXTS = {"float32": kernel_text("max_pooling.c")}
+TEXTS |= {dtype: kernel_text("max_pooling.c", **{dtype.upper(): 1}) for dtype in NARROW}
+"""By type of the arrays; a gradient of data is float32's."""
 
 
 @dataclass(frozen=True, slots=True)

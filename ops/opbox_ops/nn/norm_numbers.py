@@ -15,23 +15,12 @@ import numpy as np
 from ..bound_calls import c_call, place_of
 from ..c_compiler import compiled_function
 from ..compute import Array, Arrays
+from ..cpu.kernel_text import kernel_text
 from .batch_norm import BatchNormParams, invert
 
 __all__ = ["norm_numbers"]
 
-_TEXT = """
-void opbox_norm_numbers(const float *restrict gamma, const float *restrict beta, const float *restrict mean,
-                        const float *restrict variance, float *restrict numbers, long row, long channels, int fixes,
-                        float eps)
-{
-    for (long j = 0; j < channels; j++) {
-        numbers[j] = mean[j];
-        const float inverse = 1 / __builtin_sqrtf(variance[j] + eps);
-        numbers[row + j] = fixes ? inverse : inverse * gamma[j];
-        numbers[2 * row + j] = beta[j];
-    }
-}
-"""
+_TEXT = kernel_text("norm_numbers.c")
 
 
 def norm_numbers(p: BatchNormParams, inputs: Arrays, numbers: Array) -> Callable[[], None]:

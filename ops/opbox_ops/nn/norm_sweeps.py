@@ -27,12 +27,12 @@ from ..bound_calls import place_of
 from ..c_kernel import CKernel
 from ..cache import elements
 from ..compute import Array, Arrays, Temp
-from ..shares_text import LOOPS
+from ..cpu.kernel_text import kernel_text
 from .batch_norm import invert, move
-from .norm_sweeps_text import TEXT
 
 __all__ = ["Norm", "NormSweeps"]
 
+TEXT = kernel_text("norm_sweeps.c")
 HOT = 1 << 24
 """Elements that NumPy sweeps before kernels are asked for: some 30 ms."""
 BLOCK = elements(8)
@@ -60,7 +60,7 @@ def new_kernels() -> dict[str, CKernel]:
     """The kernels by name, not compiled yet."""
     arrays = {"opbox_norm_forward": 12, "opbox_norm_backward": 19}
     return {
-        name: CKernel(LOOPS + TEXT, name, [*[c_void_p] * (count + 1), c_int], HOT, threads=True)
+        name: CKernel(TEXT, name, [*[c_void_p] * (count + 1), c_int], HOT, threads=True)
         for name, count in arrays.items()
     }
 

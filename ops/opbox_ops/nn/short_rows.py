@@ -19,13 +19,14 @@ from typing import Any
 from .. import c_compiler
 from ..bound_calls import c_call
 from ..compute import Array
-from .short_rows_text import TEXT
+from ..cpu.kernel_text import kernel_text
 from .window_sizes import WindowSizes
 
 __all__ = ["LONGEST", "ShortRows", "short_rows"]
 
+TEXT = kernel_text("short_rows.c")
 WIDTH = 8
-"""Numbers of a vector, as in the text."""
+"""Numbers of a vector, as in the C."""
 LONGEST = 3 * WIDTH
 """Numbers of a row of a window."""
 SLABS = 16

@@ -20,7 +20,7 @@ import numpy as np
 from ..bound_calls import place_of
 from ..c_kernel import CKernel
 from ..compute import Array
-from ..shares_text import LOOPS
+from ..cpu.kernel_text import kernel_text
 from .shared_product import stacked_by
 
 __all__ = ["new_kernel", "stacked_rows"]
@@ -28,43 +28,13 @@ __all__ = ["new_kernel", "stacked_rows"]
 HOT = 1 << 24
 """Numbers that NumPy copies before the kernel is asked for: some tens of milliseconds."""
 
-_TEXT = """
-#include <string.h>
-
-enum { CHUNK = 256, ALONE = 1 << 14 };
-
-typedef struct { const float *from; long rows; } Block;
-
-/* `sums` is NULL, or gets the sums of the columns; or has them added to what it has, where it `adds`. */
-void opbox_stack_rows(const Block *blocks, long count, long columns, float *to, float *sums, long adds)
-{
-    const long chunks = (columns + CHUNK - 1) / CHUNK;
-    long rows = 0;
-    for (long i = 0; i < count; i++) rows += blocks[i].rows;
-    const int threads = rows * columns > ALONE && chunks > 1 ? omp_get_max_threads() : 1;
-    IN_THREADS(chunk, chunks, 1) {
-        const long first = chunk * CHUNK, width = columns - first < CHUNK ? columns - first : CHUNK;
-        float own[CHUNK], *target = to + first;
-        for (long i = 0, all = 0; i < count; i++)
-            for (long r = 0; r < blocks[i].rows; r++, all++, target += columns) {
-                const float *from = blocks[i].from + r * columns + first;
-                if (!sums) memcpy(target, from, width * sizeof(float));
-                else if (!all) for (long j = 0; j < width; j++) target[j] = own[j] = from[j];
-                else for (long j = 0; j < width; j++) {
-                    target[j] = from[j];
-                    own[j] += from[j];
-                }
-            }
-        for (long j = 0; sums && j < width; j++) sums[first + j] = adds ? sums[first + j] + own[j] : own[j];
-    }
-}
-"""
+_TEXT = kernel_text("stacked_rows.c")
 
 
 def new_kernel() -> CKernel:
     """The kernel, not compiled yet."""
     types = [c_void_p, c_long, c_long, c_void_p, c_void_p, c_long]
-    return CKernel(LOOPS + _TEXT, "opbox_stack_rows", types, HOT, threads=True)
+    return CKernel(_TEXT, "opbox_stack_rows", types, HOT, threads=True)
 
 
 _KERNEL = new_kernel()

@@ -6,13 +6,7 @@ import math
 from ctypes import Structure, c_long
 from dataclasses import dataclass
 
-__all__ = ["WINDOWS", "WindowSizes"]
-
-WINDOWS = """
-typedef struct { long batch, height, width, channels, out_height, out_width, down_kernel, across_kernel, down, across,
-                 dilate_down, dilate_across, above, before, first; } Windows;
-"""
-"""The structure in C."""
+__all__ = ["WindowSizes"]
 
 
 class _WindowStructure(Structure):

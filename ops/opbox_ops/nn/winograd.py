@@ -33,16 +33,11 @@ import numpy as np
 from .. import c_compiler
 from ..bound_calls import c_call, place_of
 from ..compute import Array
-from ..shares_text import LOOPS
-from ..vectors_text import VECTORS
-from . import winograd_few_text, winograd_lots_text, winograd_text, winograd_tiles_text
-from .term_text import TERM
-from .turn_text import TURN
+from ..cpu.kernel_text import kernel_text
 
 __all__ = ["ELEMENTS", "FEW_TILES", "KERNELS", "TEXT", "Tiling", "Winograd", "compiled", "winograd"]
 
-_OWN = winograd_tiles_text.TEXT + winograd_text.TEXT
-TEXT = LOOPS + TURN + VECTORS + TERM + _OWN + winograd_few_text.TEXT + winograd_lots_text.TEXT
+TEXT = kernel_text("winograd.c")
 """Of windows of TAPS rows and columns, which `compiled` sets in front of it."""
 
 KERNELS = (3, 5)
@@ -50,20 +45,20 @@ KERNELS = (3, 5)
 ELEMENTS = 36
 """Of a tile of data, and of whatever is transformed."""
 FEW_TILES = 64
-"""That are worked off together where a weight is transformed for them, as in the text."""
+"""That are worked off together where a weight is transformed for them, as in the C."""
 FEW_TERMS = 64
-"""Channels of such tiles that lie together, as in the text."""
+"""Channels of such tiles that lie together, as in the C."""
 _MOST_OF_LOT = 48
-"""Tiles of a lot that is a thread's own, as in the text."""
+"""Tiles of a lot that is a thread's own, as in the C."""
 _LOT = 1 << 17
-"""Numbers of its transformed data, as in the text."""
+"""Numbers of its transformed data, as in the C."""
 _MOST_PARTS = 8
 """Of all tiles, that gradients of a weight are added up in. More divide the work among more threads, and take as many
 times the memory of a transformed weight."""
 FEWEST_OF_PART = 48
 """Tiles, beside which reading and writing such a weight is little work."""
 _AHEAD = 16
-"""Numbers between the transformed elements, as in the text."""
+"""Numbers between the transformed elements, as in the C."""
 
 
 def _weight_matrix(taps: int) -> Array:
@@ -344,7 +339,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
 @cache
 def compiled(text: str, taps: int) -> Winograd | None:
     """The functions of a text like `TEXT`; None where it cannot be compiled."""
-    text = f"enum {{ TAPS = {taps} }};\n{text}"
+    text = f"#define TAPS {taps}\n{text}"
     width = c_compiler.compiled_function(text, "opbox_winograd_width", threads=True)
     functions = c_compiler.compiled_functions(text, _ARGUMENTS)
     return None if functions is None or width is None else Winograd(taps, width(), *functions)

@@ -17,11 +17,12 @@ import numpy as np
 from .. import c_compiler
 from ..bound_calls import place_of
 from ..compute import Array
+from ..cpu.kernel_text import kernel_text
 from ..expression.numpy_loops import Loop, loop_of
-from .cells_text import TEXT
 
 __all__ = ["Cells", "compiled_cells"]
 
+TEXT = kernel_text("recurrent_cells.c")
 _ARRAYS = {
     "opbox_lstm_step": 9,
     "opbox_gru_step": 10,

@@ -18,22 +18,20 @@ import numpy as np
 from .. import c_compiler
 from ..bound_calls import place_of
 from ..compute import Array
-from ..expression.numpy_loops import LOOP, Loop, loop_of
-from ..nn.blocked_product import SPLIT_TEXT, STEP, ProductSizes, has_matrix_unit
+from ..cpu.kernel_text import kernel_text
+from ..expression.numpy_loops import Loop, loop_of
+from ..nn.blocked_product import STEP, ProductSizes, has_matrix_unit
 from .layout import Sizes
-from .unit_back_text import UNIT_BACK
-from .unit_pieces_text import UNIT_PIECES
-from .unit_steps_text import UNIT_STEPS
 
 __all__ = ["TEXT", "UnitSteps", "compiled", "fits", "packed_numbers", "room_numbers", "unit_steps"]
 
-TEXT = SPLIT_TEXT + LOOP + UNIT_PIECES + UNIT_STEPS + UNIT_BACK
+TEXT = kernel_text("unit_steps.c")
 
 _MODES = {"lstm": 0, "gru": 1, "rnn_tanh": 2, "rnn_relu": 3}
 _LEAST_HIDDEN = 128
 """Rows of a gate from which on its strips are those that the text reads: a matrix of fewer has lower ones."""
 _PARTS = 3
-"""Of a number, as in the text."""
+"""Of a number, as in the C."""
 
 
 class _Steps(Structure):

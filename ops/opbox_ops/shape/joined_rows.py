@@ -19,9 +19,9 @@ import numpy as np
 
 from ..c_kernel import CKernel
 from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable
+from ..cpu.kernel_text import kernel_text
 from ..layout import as_laid, laid, lie
 from ..operator import Op
-from ..shares_text import LOOPS
 from .concat import ConcatParams, concat, concat_backward, join, take_apart
 from .split import PARTED, join_parts, parts_of, take_parts
 
@@ -30,29 +30,7 @@ __all__ = ["new_kernel"]
 HOT = 1 << 26
 """Bytes that NumPy copies before the kernel is asked for: some 20 ms."""
 
-_TEXT = (
-    LOOPS
-    + r"""
-#include <string.h>
-
-/* A thread takes a PIECE at a time; up to ALONE bytes are one thread's. */
-enum { PIECE = 1 << 15, ALONE = 1 << 18 };
-
-/* Rows of `widths` bytes, `count` beside one another in rows of `all`: joined to there, or with `parts` taken apart. */
-void opbox_joined_rows(char *const *arrays, const long *widths, long count, char *joined, long rows, long all,
-                       long parts)
-{
-    const int threads = rows * all > ALONE ? omp_get_max_threads() : 1;
-    IN_THREADS(row, rows, PIECE / all + 1) {
-        char *place = joined + row * all;
-        for (long i = 0; i < count; place += widths[i++]) {
-            char *own = arrays[i] ? arrays[i] + row * widths[i] : 0;
-            if (own) memcpy(parts ? own : place, parts ? place : own, widths[i]);
-        }
-    }
-}
-"""
-)
+_TEXT = kernel_text("joined_rows.c")
 
 
 def new_kernel() -> CKernel:

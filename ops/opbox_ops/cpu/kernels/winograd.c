@@ -1,10 +1,11 @@
-"""The C of Winograd's convolution with tiles that threads share; it stands behind `winograd_tiles_text`."""
+/* Winograd's convolution of windows of TAPS rows and columns, with tiles that threads share. */
 
-from __future__ import annotations
+#include "loops.h"
+#include "transpose.h"
+#include "vectors.h"
+#include "product_term.h"
+#include "winograd_tiles.h"
 
-__all__ = ["TEXT"]
-
-TEXT = r"""
 /* c (rows, PANEL) = or += a (rows, depth) b (depth, PANEL). */
 static inline __attribute__((always_inline)) void product(const int rows, const float *restrict a, long row, long term,
                                                           const float *restrict b, float *restrict c, long c_row,
@@ -158,4 +159,6 @@ void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const flo
         transform_back(in_parts ? sums : from, in_parts ? PANEL : of_u, g, &w, job / w.channels, job % w.channels);
     }
 }
-"""
+
+#include "winograd_few.h"
+#include "winograd_lots.h"

@@ -1,27 +1,19 @@
-"""The C of max pooling; `max_pooling` says what it computes, and compiles it.
+/* Max pooling; `max_pooling` says what is computed. FLOAT16, BFLOAT16 or neither is defined: the type is float32 then.
 
-Numbers of 16 bits are compared as integers, which have their order: the size with its sign, NaN above all. Gradients
-are added up in float32.
-"""
+   Numbers of 16 bits are compared as integers, which have their order: the size with its sign, NaN above all. Gradients
+   are added up in float32. */
 
-from __future__ import annotations
+#if defined(FLOAT16) || defined(BFLOAT16)
+#include "half_numbers.h"
 
-from ..accumulation import NARROW
-from ..half_numbers_text import HALF_NUMBERS
-from ..shares_text import LOOPS
-from .window_sizes import WINDOWS
+#if defined(FLOAT16)
+#define INFINITE 0x7c00
+#define WIDEN widen_float16
+#else
+#define INFINITE 0x7f80
+#define WIDEN widen_bfloat16
+#endif
 
-__all__ = ["TEXTS"]
-
-_FLOAT32 = r"""
-typedef float Number, Key;
-#define LOWEST (-__builtin_inff())
-#define LARGER(x, most) (((x) > (most)) | ((x) != (x)) ? (x) : (most))
-#define NUMBER_OF(key) (key)
-#define SAME(x, y) ((x) == (y))
-#define WIDE(from, room, count) (from)
-"""
-_HALF = r"""
 typedef unsigned short Number;
 typedef short Key;
 static inline Key key_of(Number x)
@@ -35,14 +27,18 @@ static inline Key larger(Key one, Key other) { return one > other ? one : other;
 #define NUMBER_OF(key) ((key) < 0 ? 0x8000 | -(key) : (key))
 #define SAME(x, y) ((((x) == (y)) | !(((x) | (y)) & 0x7fff)) & (((x) & 0x7fff) <= INFINITE))
 #define WIDE(from, room, count) (WIDEN(room, from, count), room)
-"""
-_INFINITE = {"float16": "0x7c00", "bfloat16": "0x7f80"}
-"""The bits of infinity."""
+#else
+typedef float Number, Key;
+#define LOWEST (-__builtin_inff())
+#define LARGER(x, most) (((x) > (most)) | ((x) != (x)) ? (x) : (most))
+#define NUMBER_OF(key) (key)
+#define SAME(x, y) ((x) == (y))
+#define WIDE(from, room, count) (from)
+#endif
 
-_TEXT = (
-    LOOPS
-    + WINDOWS
-    + r"""
+#include "loops.h"
+#include "windows.h"
+
 /* So many CHANNELS at a time stay in registers; a thread has a BAND of rows of data, or of some of out, at a time; work
    of up to ALONE numbers is one thread's. */
 enum { CHANNELS = 32, BAND = 16, ALONE = 1 << 15 };
@@ -145,13 +141,3 @@ void opbox_max_pooling_gradient(const Number *restrict gout, const Number *restr
             for (long k = 0; k < row; k++) gdata[large + clean * row + k] = 0;
     }
 }
-"""
-)
-
-
-def _of_halves(dtype: str) -> str:
-    return f"{HALF_NUMBERS}#define INFINITE {_INFINITE[dtype]}\n#define WIDEN widen_{dtype}\n{_HALF}"
-
-
-TEXTS = {"float32": _FLOAT32 + _TEXT} | {dtype: _of_halves(dtype) + _TEXT for dtype in NARROW}
-"""By type of the arrays; a gradient of data is float32's."""

@@ -1,20 +1,8 @@
-"""The C of LRN by channels; `lrn_channels` says what it computes, and compiles it."""
+/* LRN over channels; `lrn_channels` says what is computed. Windows have up to MOST_NEIGHBOURS channels. */
 
-from __future__ import annotations
+#include "loops.h"
+#include "vectors.h"
 
-from ..shares_text import LOOPS
-from ..vectors_text import VECTORS
-
-__all__ = ["MOST_NEIGHBOURS", "TEXT"]
-
-MOST_NEIGHBOURS = 15
-"""Channels that are summed; those of as many positions stay in the first cache."""
-
-TEXT = (
-    LOOPS
-    + VECTORS
-    + f"enum {{ MOST_NEIGHBOURS = {MOST_NEIGHBOURS} }};"
-    + r"""
 #if defined(__AVX512F__)
 #define ROOT _mm512_sqrt_ps
 #else
@@ -109,5 +97,3 @@ void opbox_lrn_gradient(const float *restrict gout, const float *restrict data, 
         }
     }
 }
-"""
-)

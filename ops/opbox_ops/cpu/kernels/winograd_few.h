@@ -1,15 +1,12 @@
-"""The C of Winograd's convolution of few tiles, which stands behind `winograd_text`.
+/* Winograd's convolution of few tiles.
 
-A transformed weight takes four times the memory of the weight. Where it is read for few tiles alone, writing and
-reading it takes longer than all products. So a panel of filters is transformed some channels at a time, to where it
-stays in the second cache, and is multiplied there; a gradient of a weight is transformed back from there.
-"""
+   A transformed weight takes four times the memory of the weight. Where it is read for few tiles alone, writing and
+   reading it takes longer than all products. So a panel of filters is transformed some channels at a time, to where it
+   stays in the second cache, and is multiplied there; a gradient of a weight is transformed back from there. */
+#pragma once
 
-from __future__ import annotations
+#include "winograd_tiles.h"
 
-__all__ = ["TEXT"]
-
-TEXT = r"""
 /* FEW tiles at most; TERMS channels of a panel are transformed together, and BACK channels of a gradient. */
 enum { FEW = 64, TERMS = 64, BACK = 64, OF_U = TERMS * PANEL + AHEAD, OF_DU = BACK * PANEL + AHEAD };
 
@@ -89,4 +86,3 @@ void opbox_winograd_few_sums(const float *restrict x, const float *restrict gy, 
         }
     }
 }
-"""

@@ -1,16 +1,11 @@
-"""The C of loops whose threads take pieces as they get on, for texts that compute in threads.
+/* Loops whose threads take pieces as they get on.
 
-A loop in equal parts takes as long as its slowest thread: where other programs use the machine too, or its cores are
-not alike, the others wait. Here a thread takes pieces of a part of its own, one after the other, and then of what
-another has not begun. While all get on alike, that is the loop in equal parts, and a core finds in its cache what it
-has left there in the loop before. Whoever computes a piece, it comes out the same.
-"""
+   A loop in equal parts takes as long as its slowest thread: where other programs use the machine too, or its cores are
+   not alike, the others wait. Here a thread takes pieces of a part of its own, one after the other, and then of what
+   another has not begun. While all get on alike, that is the loop in equal parts, and a core finds in its cache what it
+   has left there in the loop before. Whoever computes a piece, it comes out the same. */
+#pragma once
 
-from __future__ import annotations
-
-__all__ = ["LOOPS", "SHARES"]
-
-SHARES = r"""
 /* What is left of a thread's part of a loop: its end in the upper half, its begin in the lower. Each has two lines of
    the cache to itself. */
 typedef struct { unsigned long left; char apart[120]; } Share;
@@ -53,25 +48,3 @@ static inline long take_piece(Share *shares, long me, long threads, long most, l
             __atomic_store_n(&shares[me].left, last << 32 | from, __ATOMIC_RELAXED);
     }
 }
-"""
-
-LOOPS = (
-    SHARES
-    + r"""
-#include <omp.h>
-
-/* In a region, of which `threads` says how many threads it has: parts for all of them; and a loop over the pieces that
-   a thread gets, or over what is in them. Who gives shares anew does so between two barriers, behind the last piece. */
-#define GIVE(shares, all) give_shares(shares, all, omp_get_thread_num(), omp_get_num_threads(), threads)
-#define PIECES_OF(shares, begin, end, most, line) \
-    for (long end, begin; (begin = take_piece(shares, omp_get_thread_num(), threads, most, line, &end)) >= 0;)
-#define SHARED(shares, i, most) \
-    PIECES_OF(shares, begin_##i, end_##i, most, 1L << 31) for (long i = begin_##i; i < end_##i; i++)
-
-/* A loop over 0 to `all` - 1 in a region of its own, of `threads` threads. */
-#define IN_THREADS(i, all, most) \
-    Share shares_of_##i[threads]; \
-    GIVE(shares_of_##i, all); \
-    _Pragma("omp parallel num_threads(threads)") SHARED(shares_of_##i, i, most)
-"""
-)

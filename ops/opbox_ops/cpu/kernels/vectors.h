@@ -1,15 +1,9 @@
-"""The C of vectors of float32, as long as the processor has them: 16 numbers with AVX-512, 8 with AVX2 and FMA.
+/* Vectors of float32, as long as the processor has them: 16 numbers with AVX-512, 8 with AVX2 and FMA.
 
-A text that begins with it does not compile for other processors: `c_compiler.allows_vectors` is asked before. A
-vector's first numbers can be read and written alone; LOAD and STORE take any address, PASS, which writes past the
-caches, multiples of a vector's bytes.
-"""
+   Nothing that includes this compiles for other processors. A vector's first numbers can be read and written alone;
+   LOAD and STORE take any address, PASS, which writes past the caches, multiples of a vector's bytes. */
+#pragma once
 
-from __future__ import annotations
-
-__all__ = ["VECTORS"]
-
-VECTORS = r"""
 #include <immintrin.h>
 
 #if defined(__AVX512F__)
@@ -56,4 +50,6 @@ static inline Part first_numbers(long count)
 
 /* RECTIFY: the larger of a number and 0; NaN stays NaN. */
 #define UNROLL _Pragma("GCC unroll 16")
-"""
+
+/* Of a function in a header that not every file calls. */
+#define UNUSED __attribute__((unused))

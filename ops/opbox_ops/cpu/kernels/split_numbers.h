@@ -1,17 +1,13 @@
-"""The C that splits a product's matrices for a processor's matrix unit: numbers in three parts, and tiles of them.
+/* Splits a product's matrices for a processor's matrix unit: numbers in three parts, and tiles of them.
 
-A tile is split at once, or in phases between instructions of the unit. Its rows lie together, or a row apart, or are
-the windows of a convolution. What has parts that do not add up to it is found meanwhile.
+   A tile is split at once, or in phases between instructions of the unit. Its rows lie together, or a row apart, or
+   are the windows of a convolution. What has parts that do not add up to it is found meanwhile. split_product.h says
+   what is computed of the parts. */
+#pragma once
 
-For a text that has tiles (`product_tiles_text`) and the structure of windows (`window_sizes`). `split_product_text`
-says what is computed of the parts.
-"""
+#include "product_tiles.h"
+#include "windows.h"
 
-from __future__ import annotations
-
-__all__ = ["SPLIT_NUMBERS"]
-
-SPLIT_NUMBERS = r"""
 #if defined(__AMX_BF16__) && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
 #define MATRIX_UNIT
 #include <stdint.h>
@@ -331,4 +327,3 @@ static int split_tiles(const Matrix *m, long first, long across, uint32_t *to, i
 #else
 int opbox_product_unit(void) { return 0; }
 #endif
-"""

@@ -1,15 +1,11 @@
-"""The C of the transforms of tiles and weights in Winograd's convolution; `winograd_text` multiplies what they write.
+/* The transforms of tiles and weights in Winograd's convolution, of windows of TAPS rows and columns. */
+#pragma once
 
-For a text that has vectors, and matrices turned over (`vectors_text`, `turn_text`), and the windows' rows, TAPS.
-"""
-
-from __future__ import annotations
-
-__all__ = ["TEXT"]
-
-TEXT = r"""
 #include <stdlib.h>
 #include <string.h>
+
+#include "transpose.h"
+#include "vectors.h"
 
 #if defined(__AVX512F__)
 enum { ROWS = 8 };
@@ -363,4 +359,3 @@ static inline void transform_gradients(const Sizes *s, const Grid *g, const floa
         else for (int e = 0; e < 36; e++) STORE(to + e * of_z, ALL(0));
     }
 }
-"""

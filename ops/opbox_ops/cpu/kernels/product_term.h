@@ -1,13 +1,8 @@
-"""The C of one term of a tile of a product, and how high tiles are.
+/* One term of a tile of a product, and how high tiles are.
 
-For texts that have vectors `Lanes` of WIDTH numbers, with LOAD, ALL, MULTIPLY_ADD, KEEP and UNROLL.
-"""
+   It stands behind vectors `Lanes` of WIDTH numbers, with LOAD, ALL, MULTIPLY_ADD, KEEP and UNROLL (vectors.h). */
+#pragma once
 
-from __future__ import annotations
-
-__all__ = ["TERM"]
-
-TERM = r"""
 /* Adds a term to `sums`, rows by vectors: numbers of a, one a row and `row` apart, times `vectors` vectors of b, four
    at most, which it also writes to `copy` if that is not NULL. They are kept in registers: a compiler loads them again
    for each of up to four rows, and the loads of three and four take longer than the multiplications. One and two rows
@@ -32,4 +27,3 @@ static inline long next_height(long left, long most)
 {
     return left <= most ? left : left < most + 4 ? (left + 1) / 2 : most;
 }
-"""

@@ -1,15 +1,10 @@
-"""The C of numbers of 16 bits: rows of float16 and of bfloat16 to float32 and back, and float32 rounded to either.
+/* Numbers of 16 bits: rows of float16 and of bfloat16 to float32 and back, and float32 rounded to either.
 
-They are rounded to the nearest, half-way to the even one, as NumPy rounds; what is too large becomes infinite. Rows
-take the processor's instructions for float16 where it has some (AVX-512, F16C). A single number is rounded by
-arithmetic on float32 alone, which compilers make vectors of.
-"""
+   They are rounded to the nearest, half-way to the even one, as NumPy rounds; what is too large becomes infinite. Rows
+   take the processor's instructions for float16 where it has some (AVX-512, F16C). A single number is rounded by
+   arithmetic on float32 alone, which compilers make vectors of. */
+#pragma once
 
-from __future__ import annotations
-
-__all__ = ["HALF_NUMBERS"]
-
-HALF_NUMBERS = r"""
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -86,4 +81,3 @@ static inline float round_float16(float x)
     const float rounded = size < 0x1p-14f ? small : whole;
     return x == x ? of_bits(bits_of(rounded) | sign) : x;
 }
-"""

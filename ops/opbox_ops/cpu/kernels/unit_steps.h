@@ -1,18 +1,13 @@
-"""The C of steps of the recurrent cells by a processor's matrix unit; `unit_steps` says what they compute.
+/* Steps of the recurrent cells by a processor's matrix unit.
 
-All steps of a call are one region of threads. A thread takes a block of units of some samples: the rows of all gates of
-these units, a strip of the packed weight each, by the state before, and all that is computed of them while they are in
-its cache. It writes the state's parts as the products of the next step read them, where a block of units is one step of
-terms: these alone go from one core to another.
+   All steps of a call are one region of threads. A thread takes a block of units of some samples: the rows of all
+   gates of these units, a strip of the packed weight each, by the state before, and all that is computed of them while
+   they are in its cache. It writes the state's parts as the products of the next step read them, where a block of
+   units is one step of terms: these alone go from one core to another. */
+#pragma once
 
-For a text that has pieces of steps (`unit_pieces_text`).
-"""
+#include "unit_pieces.h"
 
-from __future__ import annotations
-
-__all__ = ["UNIT_STEPS"]
-
-UNIT_STEPS = r"""
 /* Arrays of a layer's direction:
    packed       the recurrent weight's strips, gate by gate, and behind each gate's whether they are split by cuts
    x            products of the gates' weights with the inputs
@@ -185,4 +180,3 @@ void opbox_unit_pack(const float *weight, uint32_t *packed, const Steps *steps)
         split_strips(weight + g * hidden * hidden, packed + g * blocks * (blocks * PARTS * STRIP * SIDE + 1), &gate,
                      omp_get_max_threads());
 }
-"""

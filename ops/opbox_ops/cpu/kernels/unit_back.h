@@ -1,17 +1,12 @@
-"""The C of the gradients of steps of recurrent cells by a processor's matrix unit; `unit_steps` says what it computes.
+/* The gradients of steps of recurrent cells by a processor's matrix unit.
 
-As forward (`unit_steps_text`): all steps of a call are one region, and a thread takes a block of units of some samples.
-The gradient of a step's state is the recurrent weight turned over, of which a strip has the rows of these units, by the
-gradients of all gates of the step behind, a step of terms for each block of a gate.
+   As forward (unit_steps.h): all steps of a call are one region, and a thread takes a block of units of some samples.
+   The gradient of a step's state is the recurrent weight turned over, of which a strip has the rows of these units, by
+   the gradients of all gates of the step behind, a step of terms for each block of a gate. */
+#pragma once
 
-For a text that has pieces of steps (`unit_pieces_text`).
-"""
+#include "unit_pieces.h"
 
-from __future__ import annotations
-
-__all__ = ["UNIT_BACK"]
-
-UNIT_BACK = r"""
 /* Arrays of a layer's direction:
    packed       the strips of the recurrent weight turned over, and whether they are split by cuts
    gates        of each step; extra: lstm's cells, or gru's products within the reset; states: of each step
@@ -178,4 +173,3 @@ void opbox_unit_pack_back(const float *weight, uint32_t *packed, const Steps *st
             if (!cuts[n]) break;
         }
 }
-"""

@@ -1,10 +1,6 @@
-"""The C of 8 x 8 numbers turned over, for texts that read or write rows of few numbers by vectors."""
+/* 8 x 8 numbers transposed, for what reads or writes rows of few numbers by vectors. */
+#pragma once
 
-from __future__ import annotations
-
-__all__ = ["TURN"]
-
-TURN = r"""
 #include <immintrin.h>
 
 /* Rows of eight numbers, turned over: from every `of_from` numbers to every `of_to`. */
@@ -26,4 +22,3 @@ static inline void turn(const float *from, long of_from, float *to, long of_to)
         _mm256_storeu_ps(to + (i + 4) * of_to, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
     }
 }
-"""

@@ -1,17 +1,9 @@
-"""The C of gradients of weights whose windows have short rows; `short_rows` says what it computes, and compiles it."""
+/* Gradients of weights whose windows have short rows; `short_rows` says what is computed. */
 
-from __future__ import annotations
-
-from ..shares_text import LOOPS
-from .window_sizes import WINDOWS
-
-__all__ = ["TEXT"]
-
-TEXT = (
-    LOOPS
-    + WINDOWS
-    + r"""
 #include <immintrin.h>
+
+#include "loops.h"
+#include "windows.h"
 
 #if !defined(__AVX2__) || !defined(__FMA__)
 #error "no vectors"
@@ -120,5 +112,3 @@ void opbox_short_rows(const float *restrict gout, const float *restrict data, fl
                 }
     }
 }
-"""
-)

@@ -1,29 +1,25 @@
-"""The C of products in blocks by a processor's matrix unit (Intel's AMX), which multiplies bfloat16.
+/* Products in blocks by a processor's matrix unit (Intel's AMX), which multiplies bfloat16.
 
-A float32 has 24 bits: it is the sum of three bfloat16 of 8 bits, its high, middle and low part. Of the nine products of
-two numbers' parts the six largest are added up, in float32; the other three are less than 2^-24 of the numbers'
-product, which is less than its rounding to float32 may be. Six such products take less than half the time of one of
-float32 by vectors of 16.
+   A float32 has 24 bits: it is the sum of three bfloat16 of 8 bits, its high, middle and low part. Of the nine
+   products of two numbers' parts the six largest are added up, in float32; the other three are less than 2^-24 of the
+   numbers' product, which is less than its rounding to float32 may be. Six such products take less than half the time
+   of one of float32 by vectors of 16.
 
-    a       strips of rows, split while the strip before is multiplied where its terms lie together, else a block of
-            terms while the block before is multiplied
-    b       panels of columns, packed beforehand, or as a
-    c       a strip of a panel stays in tiles for all terms of a block
+       a       strips of rows, split while the strip before is multiplied where its terms lie together, else a block of
+               terms while the block before is multiplied
+       b       panels of columns, packed beforehand, or as a
+       c       a strip of a panel stays in tiles for all terms of a block
 
-What has parts that do not add up to it, which are infinities, NaN, and numbers that round to infinity, is split by
-other rules, and its sums are computed of whole numbers.
+   What has parts that do not add up to it, which are infinities, NaN, and numbers that round to infinity, is split by
+   other rules, and its sums are computed of whole numbers.
 
-For a text that has split matrices (`split_numbers_text`).
+   Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision
+   computations" (2019), has the sums and their errors. */
+#pragma once
 
-Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations"
-(2019), has the sums and their errors.
-"""
+#include "loops.h"
+#include "split_numbers.h"
 
-from __future__ import annotations
-
-__all__ = ["SPLIT_PRODUCT"]
-
-SPLIT_PRODUCT = r"""
 #if defined(MATRIX_UNIT)
 #ifndef LOAD_TILE
 #define LOAD_TILE _tile_loadd
@@ -160,7 +156,7 @@ static inline long tile_rows(long rows) { return rows < FEW_ROWS ? PIECES(rows, 
 
 /* What `opbox_product` computes, by the matrix unit; `packed` is a where it `packs_a`, else b. Windows are of a where
    its terms lie along, else of b. */
-static void split_product(const float *all_a, const float *all_b, const float *packed, const float *bias, float *all_c,
+UNUSED static void split_product(const float *all_a, const float *all_b, const float *packed, const float *bias, float *all_c,
                           float *sums, const Sizes *sizes, const Windows *windows, const float *addend,
                           const float *norm, int threads)
 {
@@ -309,7 +305,7 @@ static void split_strips(const float *a, uint32_t *packed, const Sizes *sizes, i
 /* All panels of b, and behind them whether each is split by cuts. Of windows that a convolution takes, b is its weight
    (filters, channels, taps), whose terms are channel by channel and tap by tap; or filter by filter and tap by tap,
    from the last tap on, where `turned`, which is for the gradient of data. */
-static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, long taps, int turned, int threads)
+UNUSED static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, long taps, int turned, int threads)
 {
     const Sizes s = *sizes;
     const long panels = PIECES(s.columns, STRIP), terms = s.terms / taps, of_tap = PIECES(terms, STEP) * OF_STEP;
@@ -328,4 +324,3 @@ static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, l
         }
 }
 #endif
-"""

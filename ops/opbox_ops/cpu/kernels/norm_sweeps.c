@@ -1,10 +1,7 @@
-"""The C of batch normalisation with ReLU; `norm_sweeps` says what it computes, and compiles it."""
+/* Batch normalisation with ReLU; `norm_sweeps` says what is computed. */
 
-from __future__ import annotations
+#include "loops.h"
 
-__all__ = ["TEXT"]
-
-TEXT = r"""
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
@@ -229,4 +226,3 @@ void opbox_norm_backward(const float *x, const float *g, const float *addend, fl
         moving_var[j] = moving_var[j] * norm->momentum + variance * norm->rest;
     }
 }
-"""

@@ -1,20 +1,8 @@
-"""The C of LayerNorm by rows; `layer_norm_rows` says what it computes, and compiles it."""
+/* LayerNorm by rows; `layer_norm_rows` says what is computed. Sums of BLOCK rows are added up by themselves. */
 
-from __future__ import annotations
+#include "loops.h"
+#include "vectors.h"
 
-from ..shares_text import LOOPS
-from ..vectors_text import VECTORS
-
-__all__ = ["BLOCK", "TEXT"]
-
-BLOCK = 32
-"""Rows whose sums of gradients are added up by themselves."""
-
-TEXT = (
-    LOOPS
-    + VECTORS
-    + f"enum {{ BLOCK = {BLOCK} }};"
-    + r"""
 /* A thread takes SOME rows at a time, or a BLOCK, or SOME vectors of the sums of blocks. SUMS vectors of a sum are
    added up side by side. Work of up to ALONE numbers is one thread's. */
 enum { SOME = 8, SUMS = 4, ALONE = 1 << 15 };
@@ -133,5 +121,3 @@ void opbox_layer_norm_gradient(const float *gout, const float *x, const float *g
             }
         }
 }
-"""
-)

@@ -1,19 +1,15 @@
-"""The C of matrices of windows over an image: a panel of one for a product in blocks, a whole one, and its sums.
+/* Matrices of windows over an image: a panel of one for a product in blocks, a whole one, and its sums. */
+#pragma once
 
-For a text that has tiles (`product_tiles_text`) and the structure of windows (`window_sizes`).
-"""
+#include "product_tiles.h"
+#include "windows.h"
 
-from __future__ import annotations
-
-__all__ = ["WINDOW_MATRICES"]
-
-WINDOW_MATRICES = r"""
 static inline long between(long x, long low, long high) { return x < low ? low : x > high ? high : x; }
 
 /* A panel of the matrix of windows over x, (images, rows and columns of out) by (rows and columns of the kernel,
    channels): its columns from `column` on, `columns` of them, and `depth` rows from `row` on. Padding is zeros. Columns
    that lie together in x are copied together. */
-static void pack_windows(const float *x, const Windows *w, long column, long columns, long row, long depth, float *to)
+UNUSED static void pack_windows(const float *x, const Windows *w, long column, long columns, long row, long depth, float *to)
 {
     const long width = width_of(columns);
     const long step = w->across * w->channels, span = w->across_kernel * w->channels;
@@ -105,4 +101,3 @@ void opbox_product_gather(const float *from, float *b, const Windows *windows)
         if (!any) for (long c = 0; c < w.channels; c++) to[c] = 0;
     }
 }
-"""

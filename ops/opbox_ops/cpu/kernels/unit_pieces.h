@@ -1,14 +1,10 @@
-"""The C that steps of recurrent cells by a processor's matrix unit share, forward (`unit_steps_text`) and back
-(`unit_back_text`): a piece of a step's work, and what goes from one step to the next.
+/* What steps of recurrent cells by a processor's matrix unit share, forward (unit_steps.h) and back (unit_back.h): a
+   piece of a step's work, and what goes from one step to the next. */
+#pragma once
 
-For a text that has split products (`split_product_text`) and loops of NumPy's (`numpy_loops`).
-"""
+#include "split_product.h"
+#include "numpy_loop.h"
 
-from __future__ import annotations
-
-__all__ = ["UNIT_PIECES"]
-
-UNIT_PIECES = r"""
 #if !defined(MATRIX_UNIT)
 #error "no matrix unit"
 #endif
@@ -118,4 +114,3 @@ static inline void pass_on(const Piece *p, float from[BLOCK][BLOCK], uint32_t *n
         __atomic_store_n(cuts, 1, __ATOMIC_RELAXED);
     }
 }
-"""

@@ -1,10 +1,9 @@
-"""The C of a tile of a product in blocks, and the sizes of blocks; for a text that has vectors and their terms."""
+/* A tile of a product in blocks, and the sizes of blocks. */
+#pragma once
 
-from __future__ import annotations
+#include "vectors.h"
+#include "product_term.h"
 
-__all__ = ["TILES"]
-
-TILES = r"""
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms, LONG rows of a in the second cache. Where a
    is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms; MOST_SHORT where windows are laid out for
    each such part of a. GROUP panels of b are packed together. While a tile is worked off, what comes next is fetched:
@@ -154,7 +153,7 @@ static void any_tile(int rows, int vectors, const float *a, long row, int packed
 }
 
 /* The same for a panel of fewer columns. */
-static void narrow_tile(int rows, long columns, const float *a, long row, int packed, const float *b,
+UNUSED static void narrow_tile(int rows, long columns, const float *a, long row, int packed, const float *b,
                         const float *start, long start_row, float *c, long c_row, long depth, const End *end,
                         const Meanwhile *m)
 {
@@ -177,4 +176,3 @@ static void narrow_tile(int rows, long columns, const float *a, long row, int pa
 
 /* How wide a panel of `columns` columns is, or of all but the first of more: whole vectors. */
 static inline long width_of(long columns) { return LEAST(PANEL, PIECES(columns, WIDTH) * WIDTH); }
-"""

@@ -1,13 +1,15 @@
-"""The C of products in blocks; `blocked_product` says what it computes, and compiles it.
+/* Products in blocks; `blocked_product` says what is computed. */
 
-For a text that has tiles (`product_tiles_text`) and matrices of windows (`product_windows_text`).
-"""
+#include "loops.h"
+#include "transpose.h"
+#include "vectors.h"
+#include "product_term.h"
+#include "windows.h"
+#include "product_tiles.h"
+#include "product_windows.h"
+#include "split_numbers.h"
+#include "split_product.h"
 
-from __future__ import annotations
-
-__all__ = ["PRODUCT"]
-
-PRODUCT = r"""
 /* b to [panel][term][column], a panel every `of_panel` numbers; zeros beyond its columns. */
 static void pack_b(const float *b, long term, long column, long depth, long columns, float *to, long of_panel)
 {
@@ -265,4 +267,3 @@ void opbox_product_pack_taps(const float *weight, float *packed, const Sizes *si
     split_panels(weight, (uint32_t *)packed, sizes, *taps, *turned, omp_get_max_threads());
 #endif
 }
-"""

@@ -1,15 +1,12 @@
-"""The C of Winograd's convolution by lots of tiles, which stands behind `winograd_text`.
+/* Winograd's convolution by lots of tiles.
 
-Where a transformed weight stays in a core's second cache, nothing is gained by dividing it among the threads, and much
-is lost: what one has transformed another reads, out of the first one's cache. So a thread takes a lot of tiles,
-transforms, multiplies and transforms them back, and waits for no other.
-"""
+   Where a transformed weight stays in a core's second cache, nothing is gained by dividing it among the threads, and
+   much is lost: what one has transformed another reads, out of the first one's cache. So a thread takes a lot of
+   tiles, transforms, multiplies and transforms them back, and waits for no other. */
+#pragma once
 
-from __future__ import annotations
+#include "winograd_tiles.h"
 
-__all__ = ["TEXT"]
-
-TEXT = r"""
 /* A lot has MOST_TILES at most, and LOT numbers of transformed data or gradients. */
 enum { LOT = 1 << 17, MOST_TILES = 48 };
 
@@ -168,4 +165,3 @@ void opbox_winograd_lot_sums(const float *restrict x, const float *restrict gy, 
         }
     }
 }
-"""

@@ -1,18 +1,8 @@
-"""The C of a step of the recurrent cells; `cells` says what it computes, and compiles it."""
+/* A step of the recurrent cells; `cells` says what is computed. */
 
-from __future__ import annotations
-
-from ..expression.numpy_loops import LOOP
-from ..nn.turn_text import TURN
-from ..shares_text import LOOPS
-
-__all__ = ["TEXT"]
-
-TEXT = (
-    LOOPS
-    + LOOP
-    + TURN
-    + r"""
+#include "loops.h"
+#include "numpy_loop.h"
+#include "transpose.h"
 
 /* A thread takes so many UNITS of the state at a time; up to ALONE numbers of a state are one thread's. */
 enum { UNITS = 16, ALONE = 1 << 11 };
@@ -230,5 +220,3 @@ void opbox_gru_back_step(const float *gout, const float *gstate, float *total, f
         spread(&s, p, 0, of_q, gagain);
     }
 }
-"""
-)

@@ -1,0 +1,15 @@
+/* Steps of recurrent cells by a processor's matrix unit, and their gradients; `unit_steps` says what is computed. */
+
+#include "loops.h"
+#include "transpose.h"
+#include "vectors.h"
+#include "product_term.h"
+#include "windows.h"
+#include "product_tiles.h"
+#include "product_windows.h"
+#include "split_numbers.h"
+#include "split_product.h"
+#include "numpy_loop.h"
+#include "unit_pieces.h"
+#include "unit_steps.h"
+#include "unit_back.h"
