@@ -75,3 +75,10 @@ CASES += [
     Case("argmax_channel", {"data": Arg((2, 3, 4), -2, 2, kind="distinct")}, grad=False),
     Case("argmax_channel", {"data": Arg((3, 5), -2, 2, kind="distinct")}, dtypes=(*FLOATS, "int32"), grad=False),
 ]
+CASES += [
+    *(Case("_np_cumsum", {"a": (2, 3, 4)}, attrs) for attrs in ({}, {"axis": 0}, {"axis": 1}, {"axis": 2})),
+    Case("_np_cumsum", {"a": (3, 4)}, {"axis": 1, "dtype": "float64"}, dtypes=("float32",)),
+    Case("_np_cumsum", {"a": Arg((2, 3), 1, 3, kind="int")}, {"axis": 1}, dtypes=WHOLE, numeric=False),
+    Case("_np_cumsum", {"a": Arg((2, 3), 1, 3, kind="int")}, {"axis": 1, "dtype": "int8"}, dtypes=("uint8",)),
+    Case("_np_cumsum", {"a": (2, 3)}, {"axis": 0}, dtypes=("bool",), grad=False),
+]

@@ -341,3 +341,23 @@ def test_integers_that_mxnet_lacks_come_from_numpy_alone(dtype: str) -> None:
         mx.nd.zeros((2,), dtype=dtype).asnumpy()
     with pytest.raises(ParamError, match=f"'dtype': expected one of .* got '{dtype}'"):
         mx.nd.ones((2,)).astype(dtype).asnumpy()
+
+
+def test_cumsum(engine: str) -> None:
+    data = mx.nd.array([[1, 2], [3, 4]])
+    assert mx.nd.cumsum(data).asnumpy().tolist() == [1, 3, 6, 10]
+    assert mx.nd.cumsum(data, axis=0).asnumpy().tolist() == [[1, 2], [4, 6]]
+    assert mx.nd.cumsum(data, axis=1, dtype="int32").dtype == np.int32
+    assert mx.nd.cumsum(data.astype("bool"), axis=1).dtype == np.int64
+    assert mx.nd.cumsum(data.astype("int8"), axis=1).dtype == np.int8
+    for axis in (-1, 2):  # MXNet counts from the front alone
+        with pytest.raises(mx.MXNetError, match=f"axis: expected between 0 and 1 for 2 dimensions, got {axis}"):
+            mx.nd.cumsum(data, axis=axis).asnumpy()
+    with pytest.raises(mx.MXNetError, match=r"parameter 'dtype': expected one of .*'int8'.*, got 'bool'"):
+        mx.nd.cumsum(data, dtype="bool")
+    total = mx.sym.cumsum(mx.sym.Variable("x"), axis=1, name="total")
+    assert '"_np_cumsum"' in total.tojson()
+    executor = total.simple_bind(mx.cpu(), x=(2, 3))
+    executor.forward(is_train=True)
+    executor.backward(mx.nd.array([[1, 2, 3], [4, 5, 6]]))
+    assert executor.grad_dict["x"].asnumpy().tolist() == [[6, 5, 3], [15, 11, 6]]

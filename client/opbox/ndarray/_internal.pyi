@@ -175,6 +175,7 @@ __all__ = [
     '_multi_mp_lamb_update',
     '_not_equal',
     '_not_equal_scalar',
+    '_np_cumsum',
     '_onehot_encode',
     '_ones',
     '_plus',
@@ -734,6 +735,9 @@ def _not_equal(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str
 
 def _not_equal_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """1 where data != scalar, elsewhere 0."""
+
+def _np_cumsum(a: NDArray | None = None, axis: int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """cumsum: running sums along an axis, of a's shape; without an axis of the flattened array."""
 
 def _onehot_encode(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Rows with 1 at a position and 0 elsewhere."""

@@ -108,6 +108,7 @@ __all__ = [
     'cosh',
     'crop',
     'ctc_loss',
+    'cumsum',
     'degrees',
     'depth_to_space',
     'diag',
@@ -575,6 +576,9 @@ def crop(data: NDArray | None = None, begin: Sequence[int | None] | int = ..., e
 
 def ctc_loss(data: NDArray | None = None, label: NDArray | None = None, data_lengths: NDArray | None = None, label_lengths: NDArray | None = None, use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: Literal['first', 'last'] = 'first', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
+
+def cumsum(a: NDArray | None = None, axis: int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """cumsum: running sums along an axis, of a's shape; without an axis of the flattened array."""
 
 def degrees(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Radians to degrees."""

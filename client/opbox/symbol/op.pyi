@@ -108,6 +108,7 @@ __all__ = [
     'cosh',
     'crop',
     'ctc_loss',
+    'cumsum',
     'degrees',
     'depth_to_space',
     'diag',
@@ -575,6 +576,9 @@ def crop(data: Symbol | None = None, begin: Sequence[int | None] | int = ..., en
 
 def ctc_loss(data: Symbol | None = None, label: Symbol | None = None, data_lengths: Symbol | None = None, label_lengths: Symbol | None = None, use_data_lengths: bool | int = False, use_label_lengths: bool | int = False, blank_label: Literal['first', 'last'] = 'first', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """CTCLoss: the negative logarithm of the probability that a network's outputs spell a label, over all alignments."""
+
+def cumsum(a: Symbol | None = None, axis: int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """cumsum: running sums along an axis, of a's shape; without an axis of the flattened array."""
 
 def degrees(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Radians to degrees."""
