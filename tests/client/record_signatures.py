@@ -15,11 +15,27 @@ PREFIXES = {"_contrib_": "contrib", "_linalg_": "linalg", "_image_": "image", "_
 
 
 def names(mx: Any) -> list[str]:
-    """Every operator's name that is for users of mx.nd and mx.sym."""
+    """Every operator's name that is for users of mx.nd and mx.sym, and those of mx.np that files have."""
     count, listed = ctypes.c_uint(), ctypes.POINTER(ctypes.c_char_p)()
     mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(count), ctypes.byref(listed)))
     registered = sorted(listed[i].decode() for i in range(count.value))
-    return [name for name in registered if not name.startswith(("_np", "_backward", "_contrib_backward", "_sg_"))]
+    hidden = ("_backward", "_contrib_backward", "_npi_backward", "_sg_")
+    return [name for name in registered if not name.startswith(hidden)]
+
+
+def numpy_arguments(mx: Any, name: str) -> list[str]:
+    """The arguments of an operator of mx.np, which mx.sym has no function for: arrays first."""
+    handle, count = ctypes.c_void_p(), ctypes.c_uint()
+    texts = [ctypes.c_char_p() for _ in range(3)]
+    lists = [ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
+    mx.base.check_call(mx.base._LIB.NNGetOpHandle(name.encode(), ctypes.byref(handle)))
+    true_name, doc, returned = map(ctypes.byref, texts)
+    keys, kinds, docs = map(ctypes.byref, lists)
+    mx.base.check_call(
+        mx.base._LIB.NNGetOpInfo(handle, true_name, doc, ctypes.byref(count), keys, kinds, docs, returned)
+    )
+    arguments = [(lists[0][i].decode(), "NDArray" in lists[1][i].decode()) for i in range(count.value)]
+    return [key for wanted in (True, False) for key, is_array in arguments if is_array == wanted]
 
 
 def function(mx: Any, name: str) -> Any:
@@ -37,6 +53,9 @@ if __name__ == "__main__":
 
     recorded = {}
     for operator in names(mxnet):
+        if operator.startswith("_np"):
+            recorded[operator] = numpy_arguments(mxnet, operator)
+            continue
         implementation = function(mxnet, operator)
         if implementation is not None:
             recorded[operator] = [
