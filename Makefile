@@ -165,6 +165,7 @@ record: $(ORACLE)/.ready  ## record MXNet's values for the operator table and th
 	$(ORACLE)/bin/python -m tests.conformance.record
 	$(ORACLE)/bin/python -m tests.compat.record
 	$(ORACLE)/bin/python -m tests.compat.record_names
+	$(ORACLE)/bin/python -m tests.images.record
 
 schema: $(READY)  ## write the client's operator schema, its stubs, the catalogue, the page's presets and the page on compatibility anew
 	$(BIN)/python -m opbox_service.schema

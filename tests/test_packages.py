@@ -91,7 +91,7 @@ def test_an_address_that_is_none_is_refused(argument: str, sentence: str, tmp_pa
 
 
 def test_the_client_has_extras() -> None:
-    assert {"server", "notebook", "viz", "onnx"} <= set(project("client")["optional-dependencies"])
+    assert {"server", "image", "notebook", "viz", "onnx"} <= set(project("client")["optional-dependencies"])
 
 
 def test_every_requirement_is_pinned() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         contrib,
         engine,
         executor,
+        image,
         initializer,
         io,
         libinfo,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         util,
         visualization,
     )
+    from . import image as img
     from . import initializer as init
     from . import module as mod
     from . import monitor as mon
@@ -94,6 +96,8 @@ __all__ = [
     "errors",
     "executor",
     "gpu",
+    "image",
+    "img",
     "init",
     "initializer",
     "io",
@@ -143,6 +147,7 @@ __getattr__, __dir__ = attach(
     __all__,
     modules={
         "errors": "opbox_protocol.errors",
+        "img": "image",
         "init": "initializer",
         "mod": "module",
         "mon": "monitor",

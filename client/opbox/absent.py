@@ -10,12 +10,11 @@ __all__ = ["absence_reason", "attribute_error", "module_getattr", "refuse_module
 
 _SYMBOLIC = "opbox has MXNet's Symbol, NDArray and Module interfaces; networks are differentiated as symbols"
 _DENSE = "opbox's arrays are dense"
-_FILES = "decode images with another library, and feed arrays by mx.io.NDArrayIter"
+_FILES = "mx.image.imdecode decodes images on this machine"
 _ONE_DEVICE = "training runs where the arrays are, and nothing is exchanged between devices"
 _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol", _SYMBOLIC),
     (r"", r"kv|kvstore|kvstore_server|executor_manager", _ONE_DEVICE),
-    (r"", r"image|img", _FILES),
     (r"", r"profiler", "mx.callback.Speedometer, opbox bench and the server's GET /metrics tell where time goes"),
     (r"", r"library|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
     (r"", r"amp", "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies"),
@@ -40,9 +39,9 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"(ndarray|symbol)\.sparse", r"[A-Za-z]\w*", _DENSE),
     (r"(ndarray|symbol)\.contrib", r"dgl_\w+|edge_id|getnnz|SparseEmbedding", _DENSE),
     (r"(ndarray|symbol)\.contrib", r"quantized_\w+|quantize_\w+|requantize|calibrate_entropy", "opbox has no int8"),
-    (r"io", r"Image\w*Iter\w*|MXDataIter", _FILES),
+    (r"io", r"Image\w+_v1|ImageDet\w+", "mx.io.ImageRecordIter reads images from record files"),
+    (r"io", r"MXDataIter", "iterators here are classes of their own"),
     (r"io", r"LibSVMIter", _DENSE),
-    (r"recordio", r"pack_img|unpack_img", _FILES),
     (r"rnn", r"\w*Conv\w+Cell", "opbox has the cells on vectors"),
 )
 """Modules and names of MXNet 1.9.1, as patterns, and where they stand here."""

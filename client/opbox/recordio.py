@@ -19,15 +19,18 @@ from opbox_protocol.errors import MXNetError
 
 from .absent import module_getattr
 from .base import is_number, value_text
+from .foreign import host_values
+from .imaging import library
 
-__all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "unpack"]
+__all__ = ["IRHeader", "MXIndexedRecordIO", "MXRecordIO", "pack", "pack_img", "unpack", "unpack_img"]
 
 MAGIC = struct.pack("<I", 0xCED7230A)
-_HEAD = struct.Struct("<4sI")
+HEAD = struct.Struct("<4sI")
 _LABEL = struct.Struct("<IfQQ")
-_LENGTH_BITS = 29
-MAX_RECORD_BYTES = (1 << _LENGTH_BITS) - 1
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+LENGTH_BITS = 29
+MAX_RECORD_BYTES = (1 << LENGTH_BITS) - 1
+WHOLE, FIRST, MIDDLE, LAST = range(4)
+"""The kinds of pieces."""
 
 
 class MXRecordIO:
@@ -128,8 +131,8 @@ class MXRecordIO:
         pieces = list(_pieces(buf))
         for number, piece in enumerate(pieces):
             first, last = number == 0, number == len(pieces) - 1
-            kind = (_WHOLE if last else _FIRST) if first else (_LAST if last else _MIDDLE)
-            file.write(_HEAD.pack(MAGIC, kind << _LENGTH_BITS | len(piece)))
+            kind = (WHOLE if last else FIRST) if first else (LAST if last else MIDDLE)
+            file.write(HEAD.pack(MAGIC, kind << LENGTH_BITS | len(piece)))
             file.write(piece)
             file.write(bytes(-len(piece) % 4))
 
@@ -143,22 +146,22 @@ class MXRecordIO:
         pieces: list[bytes] = []
         while True:
             start = file.tell()
-            head = file.read(_HEAD.size)
+            head = file.read(HEAD.size)
             if not head and not pieces:
                 return None
-            if len(head) < _HEAD.size or not head.startswith(MAGIC):
+            if len(head) < HEAD.size or not head.startswith(MAGIC):
                 got = head.hex() or "the end"
                 raise MXNetError(f"{self.uri}: expected the start of a record at byte {start}, got {got}")
-            _, word = _HEAD.unpack(head)
-            kind, length = word >> _LENGTH_BITS, word & MAX_RECORD_BYTES
-            if kind not in ((_MIDDLE, _LAST) if pieces else (_WHOLE, _FIRST)):
+            _, word = HEAD.unpack(head)
+            kind, length = word >> LENGTH_BITS, word & MAX_RECORD_BYTES
+            if kind not in ((MIDDLE, LAST) if pieces else (WHOLE, FIRST)):
                 raise MXNetError(f"{self.uri}: expected another kind of piece at byte {start}, got {kind}")
             piece = file.read(length)
             if len(piece) < length:
                 raise MXNetError(f"{self.uri}: expected {length} bytes of a record at byte {start}, got {len(piece)}")
             file.seek(-length % 4, os.SEEK_CUR)
             pieces.append(piece)
-            if kind in (_WHOLE, _LAST):
+            if kind in (WHOLE, LAST):
                 return MAGIC.join(pieces)
 
 
@@ -320,6 +323,57 @@ def unpack(s: bytes) -> tuple[IRHeader, bytes]:
         label = np.frombuffer(data, np.float32, header.flag)
         return header._replace(label=label), data[4 * header.flag :]
     return header, data
+
+
+def pack_img(header: IRHeader | tuple[Any, ...], img: Any, quality: int = 95, img_fmt: str = ".jpg") -> bytes:
+    """A record of a label and an image, which becomes a JPEG or a PNG.
+
+    Args:
+        header: as of `pack`.
+        img: an array (height, width, 3) in OpenCV's order, blue first; or (height, width) of greys.
+        quality: of a JPEG 1 to 100; of a PNG the compression, 0 to 9.
+        img_fmt: ".jpg" or ".png".
+
+    Raises:
+        ValueError: an array that is no image, or another format.
+        ImportError: neither OpenCV nor Pillow is installed.
+    """
+    pixels = np.asarray(host_values(img))
+    if pixels.ndim not in (2, 3) or not pixels.size or pixels.dtype != np.uint8:
+        raise ValueError(f"pack_img: img: expected uint8 of (height, width, channels), got {value_text(img)}")
+    encoded = library().encode(_reversed(pixels), img_fmt, int(quality))
+    if encoded is None:
+        raise ValueError(f"pack_img: img_fmt: expected '.jpg' or '.png', got {img_fmt!r} for {value_text(img)}")
+    return pack(header, encoded)
+
+
+def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, Any]:
+    """The label and the image of a record.
+
+    Args:
+        s: the record.
+        iscolor: 1 for colours, 0 for greys, -1 for what the file has.
+
+    Returns:
+        The header, and an array (height, width, 3) in OpenCV's order, blue first, or (height, width) of greys; None
+        where the record holds no image.
+
+    Raises:
+        ValueError: the record is too short for its label.
+        ImportError: neither OpenCV nor Pillow is installed.
+    """
+    header, data = unpack(s)
+    image = library().decode(data, {0: 1, 1: 3}.get(iscolor))
+    if image is not None:
+        image = _reversed(image[:, :, 0] if image.shape[2] == 1 else image)
+    return header, image
+
+
+def _reversed(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """RGB for BGR, and the other way round."""
+    if image.ndim == 2 or image.shape[2] < 3:
+        return image
+    return np.ascontiguousarray(image[:, :, [2, 1, 0, *range(3, image.shape[2])]])
 
 
 __getattr__ = module_getattr(__name__, __all__)

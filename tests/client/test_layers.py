@@ -14,8 +14,8 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 
 LAYERS = (
     # What knows nothing of operators and engines.
-    "_lazy absent address attribute base drawing engine file_errors foreign forks freed gate html http known_graphs "
-    "live_display lr_scheduler misc name nesting not_opbox notebook numpy_mode proxies registry request_writing "
+    "_lazy absent address attribute base drawing engine file_errors foreign forks freed gate html http imaging "
+    "known_graphs live_display lr_scheduler misc name nesting not_opbox notebook numpy_mode proxies registry request_writing "
     "script_errors session_scope sigterm tensor_members token_store unfilled_places user_frames libinfo",
     "_schema python_operators",
     # The source of operators that users write.
@@ -27,7 +27,7 @@ LAYERS = (
     "binding executor monitoring recovery",
     "symbol",
     "operator contrib random rtc runtime util",
-    "callback checkpoint initializer io live_plot metric monitor optimizer progress recordio rnn visualization",
+    "callback checkpoint image initializer io live_plot metric monitor optimizer progress recordio rnn visualization",
     "module onnx contrib.onnx",
     "feed_forward model",
     "test_utils",

@@ -3,6 +3,7 @@
 from ..absent import module_getattr
 from .csv import CSVIter
 from .desc import DataBatch, DataDesc, DataIter
+from .image_record_iter import ImageRecordInt8Iter, ImageRecordIter, ImageRecordUInt8Iter
 from .mnist import MNISTIter, read_idx
 from .ndarray_iter import NDArrayIter
 from .wrap import PrefetchingIter, ResizeIter
@@ -12,6 +13,9 @@ __all__ = [
     "DataBatch",
     "DataDesc",
     "DataIter",
+    "ImageRecordInt8Iter",
+    "ImageRecordIter",
+    "ImageRecordUInt8Iter",
     "MNISTIter",
     "NDArrayIter",
     "PrefetchingIter",
