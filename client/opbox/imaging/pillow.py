@@ -56,7 +56,8 @@ class Pillow:
         rows, columns = image.shape[:2]
         if interp == 0:  # OpenCV's nearest pixel is that whose corner is, Pillow's whose middle is
             nearest = [np.arange(new) * old // new for new, old in ((height, rows), (width, columns))]
-            return image[nearest[0][:, None], nearest[1]]
+            result: Image = image[nearest[0][:, None], nearest[1]]
+            return result
         if interp == 3 and (width < columns or height < rows):
             return self._by_channel(image, lambda one: one.resize((width, height), _BOX))
         if interp in (2, 4):
