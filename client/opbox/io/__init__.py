@@ -4,6 +4,7 @@ from ..absent import module_getattr
 from .csv import CSVIter
 from .desc import DataBatch, DataDesc, DataIter
 from .image_record_iter import ImageRecordInt8Iter, ImageRecordIter, ImageRecordUInt8Iter
+from .libsvm import LibSVMIter
 from .mnist import MNISTIter, read_idx
 from .ndarray_iter import NDArrayIter
 from .wrap import PrefetchingIter, ResizeIter
@@ -16,6 +17,7 @@ __all__ = [
     "ImageRecordInt8Iter",
     "ImageRecordIter",
     "ImageRecordUInt8Iter",
+    "LibSVMIter",
     "MNISTIter",
     "NDArrayIter",
     "PrefetchingIter",

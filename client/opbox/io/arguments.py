@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from opbox_protocol.near_names import near_names
 
 from ..base import user_level, value_text
 
-__all__ = ["PARTS", "read_arguments"]
+__all__ = ["PARTS", "read_arguments", "warn_of_unused"]
 
 T = TypeVar("T")
 _UNUSED = frozenset({"verbose", "device_id", "ctx", "silent", "data_name", "label_name", "prefetch_buffer", "name"})
@@ -36,17 +36,21 @@ def read_arguments(subject: str, values: Mapping[str, Any], *tables: type[Any]) 
         MXNetError: a value of another type, or no value for a field without a default.
     """
     known = {field.name: field for table in tables for field in fields(table)}
-    for name in values:
-        if name not in known and name not in _UNUSED:
-            near = near_names(name, known)
-            meant = f": did you mean {' or '.join(near)}?" if near else ""
-            warnings.warn(f"{subject}: {name} is no argument of it, and is not used{meant}", stacklevel=user_level())
+    warn_of_unused(subject, [name for name in values if name not in known and name not in _UNUSED], known)
     return [
         table(
             **{field.name: _read(subject, field, values[field.name]) for field in fields(table) if field.name in values}
         )
         for table in tables
     ]
+
+
+def warn_of_unused(subject: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Warn of names that an iterator has no use for, with those of `known` that may be meant."""
+    for name in names:
+        near = near_names(name, known)
+        meant = f": did you mean {' or '.join(near)}?" if near else ""
+        warnings.warn(f"{subject}: {name} is no argument of it, and is not used{meant}", stacklevel=user_level())
 
 
 def _read(subject: str, field: Field[Any], value: Any) -> Any:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..file_errors import file_errors, path_of
-from .desc import DataBatch, DataDesc, DataIter
-from .host_array import HostArray
+from .rows import RowsIter
 
 __all__ = ["CSVIter"]
 
@@ -41,7 +40,7 @@ def _rows(file: Path, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
             raise ValueError(f"{file}: expected rows of as many numbers with commas between: {error}") from None
 
 
-class CSVIter(DataIter):
+class CSVIter(RowsIter):
     """Batches from CSV files.
 
     Args:
@@ -73,43 +72,15 @@ class CSVIter(DataIter):
         prefetch_buffer: int = 4,
         ctx: Any = None,
     ) -> None:
-        super().__init__(batch_size)
         element = np.dtype(dtype or "float32")
-        self._data = _read(data_csv, element, tuple(data_shape))
+        data = _read(data_csv, element, tuple(data_shape))
         if label_csv in (None, "NULL"):
-            self._label = np.zeros((len(self._data), *label_shape), element)
+            labels = np.zeros((len(data), *label_shape), element)
         else:
-            self._label = _read(str(label_csv), element, tuple(label_shape))
-        if len(self._label) != len(self._data):
-            raise ValueError(f"{label_csv}: expected {len(self._data)} rows as in {data_csv}, got {len(self._label)}")
+            labels = _read(str(label_csv), element, tuple(label_shape))
+        if len(labels) != len(data):
+            raise ValueError(f"{label_csv}: expected {len(data)} rows as in {data_csv}, got {len(labels)}")
         # One label a row comes as a vector, as from MXNet's reader.
         if tuple(label_shape) == (1,):
-            self._label = self._label.reshape(-1)
-        self.round_batch = round_batch
-        self._next = 0
-        self._begin = 0
-        self.provide_data = [DataDesc(data_name, (batch_size, *self._data.shape[1:]), element.type)]
-        self.provide_label = [DataDesc(label_name, (batch_size, *self._label.shape[1:]), element.type)]
-
-    def reset(self) -> None:
-        self._next = self._begin
-
-    def iter_next(self) -> bool:
-        return self._next < len(self._data)
-
-    def next(self) -> DataBatch:
-        total = len(self._data)
-        if self._next >= total:
-            raise StopIteration
-        rows = np.arange(self._next, self._next + self.batch_size)
-        pad = max(0, int(rows[-1]) + 1 - total)
-        if pad and self.round_batch:
-            self._begin = pad % total
-        elif pad:
-            # The buffer of MXNet's reader still holds the batch before in the places that are not filled.
-            rows[-pad:] -= self.batch_size
-        else:
-            self._begin = 0
-        self._next += self.batch_size
-        rows %= total
-        return DataBatch([HostArray(self._data[rows])], [HostArray(self._label[rows])], pad=pad, index=rows)
+            labels = labels.reshape(-1)
+        super().__init__(data, labels, batch_size, round_batch, data_name, label_name)

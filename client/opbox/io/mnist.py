@@ -12,6 +12,7 @@ import numpy as np
 from opbox_protocol.errors import MissingFileError
 
 from ..file_errors import file_errors
+from .arguments import warn_of_unused
 from .ndarray_iter import NDArrayIter
 
 __all__ = ["MNISTIter", "read_idx"]
@@ -57,7 +58,8 @@ class MNISTIter(NDArrayIter):
         shuffle: whether to shuffle once, by `seed`.
         flat: (batch, 784) rather than (batch, 1, 28, 28).
         seed: of the order.
-        silent, prefetch_buffer, ctx: taken for their callers' sake: nothing is printed, the images are in memory.
+        silent, prefetch_buffer, ctx, data_shape: taken for their callers' sake, as by MXNet: nothing is printed, the
+            images are in memory, the files say their shape. A name that is none of these is a warning.
         num_parts, part_index: read only this part of the files.
         input_shape: the shape of one image, where another view of its pixels is wanted.
         data_name, label_name: names of the batch's arrays.
@@ -84,7 +86,10 @@ class MNISTIter(NDArrayIter):
         prefetch_buffer: int = 4,
         ctx: Any = None,
         dtype: Any = None,
+        data_shape: Any = None,
+        **unused: Any,
     ) -> None:
+        warn_of_unused("MNISTIter", unused, ("image", "label", "batch_size", "shuffle", "flat", "seed", "input_shape"))
         images, labels = read_idx(image), read_idx(label)
         if len(images) != len(labels):
             raise ValueError(f"{label}: expected {len(images)} labels as in {image}, got {len(labels)}")
