@@ -19,6 +19,8 @@ COMMANDS = ("protocol/opbox_protocol/commands.py", "service/opbox_service/comman
 """A command's fields as the client writes them, and the model that reads them: one thing seen from its two ends."""
 ONE_THING_TWICE = {
     "FactorScheduler": "MXNet has two of this name, in mx.lr_scheduler and, older, in mx.misc",
+    "Frame": "MXNet's name for a mark in a profile; of the wire format, the header and tensors that travel together",
+    "Task": "MXNet's name for a mark in a profile; the engine's, as its threads see it, is a call at work",
     "Node": "NNVM's name for a node of a graph: the client composes it, the engine has it with parsed parameters",
 }
 """Class names that stand twice, with the reason."""

@@ -15,7 +15,6 @@ _ONE_DEVICE = "training runs where the arrays are, and nothing is exchanged betw
 _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol", _SYMBOLIC),
     (r"", r"kv|kvstore|kvstore_server|executor_manager", _ONE_DEVICE),
-    (r"", r"profiler", "mx.callback.Speedometer, opbox bench and the server's GET /metrics tell where time goes"),
     (r"", r"library|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
     (r"", r"amp", "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies"),
     (r"(contrib)?", r"tensorrt", "mx.onnx.export_model writes networks as ONNX models, which TensorRT reads"),

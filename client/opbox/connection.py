@@ -87,7 +87,7 @@ def use(other: Transport | None) -> None:
 def disconnect() -> None:
     """Close all sessions and the transport. Arrays made before are gone."""
     global _current
-    for close in _closing:
+    for close in reversed(_closing):
         close()
     with _lock:
         closed, _current = _current, None
@@ -96,7 +96,7 @@ def disconnect() -> None:
 
 
 def before_disconnect(close: Callable[[], None]) -> None:
-    """Have `close` called before the transport is closed: by what needs it to end in order."""
+    """Have `close` called before the transport is closed, the last that was passed here first."""
     _closing.append(close)
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from . import connection
 from .session import Session
 from .session_scope import running
 from .sigterm import end_at_sigterm
 
-__all__ = ["adopt", "close_all", "session_for", "sessions"]
+__all__ = ["adopt", "close_all", "session_for", "sessions", "when_opened"]
 
 _sessions: dict[str, Session] = {}
 _sessions_lock = threading.Lock()
+_when_opened: list[Callable[[Session], None]] = []
 
 
 def session_for(device: str) -> Session:
@@ -32,9 +33,16 @@ def session_for(device: str) -> Session:
         session = _sessions.get(device)
         if session is None or session.lost:
             session = _sessions[device] = Session(connection.transport(), device)
+            for tell in _when_opened:
+                tell(session)
     if not session.in_process:
         end_at_sigterm(_end_all_at_once)
     return session
+
+
+def when_opened(tell: Callable[[Session], None]) -> None:
+    """Have `tell` called with every session that is opened from here on, before anything else uses it."""
+    _when_opened.append(tell)
 
 
 def sessions() -> Mapping[str, Session]:

@@ -34,6 +34,7 @@ __all__ = [
     "KernelSource",
     "Launch",
     "Put",
+    "RecordProfile",
     "ReportMetrics",
     "Restore",
     "Seed",
@@ -243,6 +244,14 @@ class ReportMetrics(TypedDict):
     epoch: NotRequired[int | None]
 
 
+class RecordProfile(TypedDict):
+    """What is timed from here on ("symbolic", "imperative", "api"), and how many events are reported."""
+
+    do: Literal["profile"]
+    record: NotRequired[Sequence[str] | None]
+    take: NotRequired[int]
+
+
 Command: TypeAlias = (
     Put
     | Write
@@ -268,6 +277,7 @@ Command: TypeAlias = (
     | Checkpoint
     | Restore
     | ReportMetrics
+    | RecordProfile
 )
 
 COMMANDS: tuple[Any, ...] = get_args(Command)

@@ -28,7 +28,8 @@ LAYERS = (
     "binding executor monitoring recovery",
     "symbol",
     "operator contrib random rtc runtime util",
-    "callback checkpoint image initializer io live_plot metric monitor optimizer progress recordio rnn visualization",
+    "callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "
+    "visualization",
     "module onnx contrib.onnx",
     "feed_forward model",
     "test_utils",

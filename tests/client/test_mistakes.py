@@ -48,7 +48,6 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx, "np"),
         (mx, "kvstore"),
         (mx, "kv"),
-        (mx, "profiler"),
         (mx, "amp"),
         (mx.contrib, "tensorrt"),
         (mx.contrib, "quantization"),

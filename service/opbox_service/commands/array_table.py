@@ -15,7 +15,7 @@ from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError,
 from opbox_protocol.routes import GRAPH_PREFIX, SESSION_GRAPHS
 
 from ..checkpoint_store import Buffer
-from ..executor import BoundPlan, Watched
+from ..executor import PROFILE_BYTES, BoundPlan, Profile, Watched
 from ..graph.ir import Graph
 from ..quota import Allocation, Budget
 from ..stateless.graph_cache import GraphCache, is_shareable
@@ -161,6 +161,7 @@ class ArrayTable:
         checkpoints: where they are saved; None where none can be.
         plan: what the session saves; None while nobody has asked for it.
         on_report: takes steps, epoch and values that the session's program reports.
+        profile: the times of its operators and commands; None while its program has not asked for any.
         silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
     """
 
@@ -189,6 +190,8 @@ class ArrayTable:
         self._trusted = True
         self.checkpoints: OwnCheckpoints | None = None
         self.plan: CheckpointPlan | None = None
+        self.profile: Profile | None = None
+        self._profile_memory: Allocation | None = None
         self.on_report: OnReport = lambda steps, epoch, values: None
         self._graphs = graphs
         self._owner = owner
@@ -264,6 +267,23 @@ class ArrayTable:
     def parameters(self) -> int | None:
         """The version of the arrays' values, which executors get with a run; see `BoundPlan.forward`."""
         return None if self._watched is None else self._watched.version
+
+    @property
+    def nodes_profile(self) -> Profile | None:
+        """The profile, while it times the nodes of graphs."""
+        return self.profile if self.profile is not None and "symbolic" in self.profile.kinds else None
+
+    def start_profile(self) -> Profile:
+        """Begin a profile, which times nothing yet; QuotaError when the session has no memory for it."""
+        self._profile_memory = Allocation(self.budget, PROFILE_BYTES)
+        self.profile = Profile(None if self.backend.device_type == "cpu" else self.backend.synchronize)
+        return self.profile
+
+    def end_profile(self) -> None:
+        """Let go of the profile, if there is one."""
+        if self._profile_memory is not None:
+            self._profile_memory.drop()
+        self.profile = self._profile_memory = None
 
     def distrust(self) -> None:
         """Assume from now on that any array may be written to at any time: the session has code of a user's."""
@@ -370,6 +390,7 @@ class ArrayTable:
     def clear(self) -> None:
         """Let go of all numbers."""
         self.drop_all(list(self._entries))
+        self.end_profile()
 
 
 def _absent(kind: str, id: int, entry: TableEntry | None) -> NotFoundError:

@@ -115,7 +115,7 @@ class Forward(Command):
             self._run_watched(table)
         else:
             executor = table.executor(self.executor)
-            executor.forward(is_train=self.is_train, parameters=table.parameters)
+            executor.forward(is_train=self.is_train, parameters=table.parameters, profile=table.nodes_profile)
 
     def _run_watched(self, table: ArrayTable) -> None:
         table.reserve(*self.watch.values())
@@ -149,7 +149,8 @@ class Backward(Command):
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         executor = table.executor(self.executor)
-        executor.backward([None if id is None else table.read(id) for id in self.head_grads])
+        heads = [None if id is None else table.read(id) for id in self.head_grads]
+        executor.backward(heads, table.nodes_profile)
         table.steps += 1
 
 

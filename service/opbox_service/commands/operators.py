@@ -20,7 +20,7 @@ from ..validation import InPieces, RandomSeed, Strict
 from .array_table import ArrayTable
 from .command import ID_END, Attrs, Command, Exchange, Id, Ids, IdsOrNone, TypedCommand
 
-__all__ = ["COMMANDS", "InvokeAgain", "forget_replaced", "recurring"]
+__all__ = ["COMMANDS", "InvokeAgain", "forget_replaced", "operator_of", "recurring"]
 
 KNOWN_FORMS = 4096
 """Forms of `invoke` that are recognised when they come again; what came first is forgotten first."""
@@ -235,6 +235,15 @@ class Seed(Command):
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.random.seed(self.seed)
+
+
+def operator_of(command: TypedCommand) -> str | None:
+    """The operator that a command calls by itself; None for other commands."""
+    if isinstance(command, InvokeAgain):
+        return None if command._first is None else operator_of(command._first)
+    if isinstance(command, Recurring):
+        return command._form.op.name
+    return command.op if isinstance(command, Invoke | Update) else None
 
 
 COMMANDS = (Invoke, InvokeAgain, Update, Seed)

@@ -102,6 +102,7 @@ def pack(table: ArrayTable) -> TableImage:
         graphs={name: graph_json.dump(graph) for name, graph in table.recent_graphs().items()},
         random=table.random.state(),
         steps=table.steps,
+        profile=None if table.profile is None else table.profile.image(),
         plan=None
         if plan is None
         else {
@@ -223,6 +224,8 @@ class _Maker:
             values = None if values is None else table.backend.unmetered.put(self._image.blocks[values])
             self._executors[id].executor.resume(RunProgress(layout, values, tuple(flags), forwards, backwards, streams))
         table.steps = header["steps"]
+        if header["profile"] is not None:
+            table.start_profile().restore(header["profile"])
         plan = header["plan"]
         table.plan = None if plan is None else CheckpointPlan(**plan)
 

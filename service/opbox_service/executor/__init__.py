@@ -5,14 +5,18 @@ from .compile import compile_plan
 from .invoke import CallForm, form_of, invoke
 from .network import network
 from .plan import Plan
+from .profile import BYTES as PROFILE_BYTES
+from .profile import Profile
 from .run import BoundPlan, Memory, RunProgress
 from .watched import Watched
 
 __all__ = [
+    "PROFILE_BYTES",
     "BoundPlan",
     "CallForm",
     "Memory",
     "Plan",
+    "Profile",
     "RunProgress",
     "Watched",
     "bind",

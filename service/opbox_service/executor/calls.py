@@ -14,6 +14,7 @@ from opbox_protocol.errors import MXNetError, OutOfMemoryError
 
 from ..task import current
 from ..turns import NO_TURN
+from .profile import Profile
 
 __all__ = ["Call", "Calls", "at_node"]
 
@@ -30,7 +31,11 @@ class Calls:
         self.calls: list[Call] = calls or []
         self.nodes: list[Node] = nodes or []
 
-    def run(self) -> None:
+    def run(self, profile: Profile | None = None) -> None:
+        """Run them; `profile` notes when each began and ended."""
+        if profile is not None:
+            self._run_timed(profile)
+            return
         call: Any = None
         task = current()
         # NaN and infinity are values like others here: no warnings.
@@ -47,6 +52,22 @@ class Calls:
                         task.check()
             except Exception as error:
                 raise at_node(error, self.nodes[self.calls.index(call)]) from error
+
+    def _run_timed(self, profile: Profile) -> None:
+        task = current()
+        with np.errstate(all="ignore"):
+            began = profile.now()
+            for call, node in zip(self.calls, self.nodes, strict=True):
+                try:
+                    call()
+                    ended = profile.now()
+                    profile.add_node(node, began, ended)
+                    began = ended
+                    if task is not None and ((task.turn or NO_TURN).wanted or task.stopped is not None):
+                        task.check()
+                        began = profile.now()
+                except Exception as error:
+                    raise at_node(error, node) from error
 
 
 def at_node(error: Exception, node: Node) -> MXNetError:

@@ -22,6 +22,7 @@ from .inference import Inference
 from .monitored import run_monitored
 from .placed_arrays import PlacedArrays, written_apart
 from .plan import UNWANTED, Plan, Step
+from .profile import Profile
 from .replay import Replay, records
 from .watched import Watched
 
@@ -192,6 +193,7 @@ class BoundPlan:
         is_train: bool = False,
         monitor: Callable[[str, Array], None] | None = None,
         parameters: int | None = None,
+        profile: Profile | None = None,
     ) -> None:
         """Compute the outputs, in the arrays of `outputs`.
 
@@ -201,6 +203,8 @@ class BoundPlan:
                 only: later steps reuse its memory.
             parameters: a number; the same one as in an earlier run says that nobody has written to the arrays of
                 `packed` since. None: somebody may have.
+            profile: notes the time of each step, which a run with a monitor has none of. A device that replays
+                recorded graphs runs the steps one by one for it.
 
         Raises:
             MXNetError: an operator failed; it tells the node, the operator and the user's line.
@@ -212,16 +216,16 @@ class BoundPlan:
         self.streams.begin()
         if monitor is not None:
             run_monitored(self.plan, self._forward, self._placed, self._monitored_context, monitor)
-        elif self._replays is not None:
+        elif self._replays is not None and profile is None:
             self._replays[0].run(is_train)
         elif not is_train and (inferring := self._for_inference()) is not None:
-            inferring._forward.run()
+            inferring._forward.run(profile)
             self._left_out = True
         else:
-            self._forward.run()
+            self._forward.run(profile)
         self._ready = True
 
-    def backward(self, head_grads: Sequence[Array | None] = ()) -> None:
+    def backward(self, head_grads: Sequence[Array | None] = (), profile: Profile | None = None) -> None:
         """Compute the gradients, into the arrays given for them; again and again after one forward.
 
         The plan keeps what backward reads: only arguments, outputs and auxiliary states that the caller has overwritten
@@ -230,6 +234,7 @@ class BoundPlan:
         Args:
             head_grads: the gradient of each output, shaped like it; None, or none at all, for outputs whose operator
                 needs none (losses).
+            profile: as of `forward`.
 
         Raises:
             ConflictError: forward has not run.
@@ -245,12 +250,12 @@ class BoundPlan:
             self._left_out, self._inference, self._inferring = False, None, None
         self._take_in(head_grads)
         self._mode.is_train = True
-        if self._replays is not None and self._backward.calls:
+        if self._replays is not None and self._backward.calls and profile is None:
             self._replays[1].run(True)
             return
         for array in self._zeros:
             array[...] = 0
-        self._backward.run()
+        self._backward.run(profile)
 
     def progress(self) -> RunProgress:
         """What the last run has left, for `resume` of an executor of the same graph in another process."""

@@ -13,6 +13,7 @@ from opbox_protocol.errors import GoneError, MXNetError, OutOfMemoryError
 
 from ..commands import ArrayTable, TypedCommand
 from ..commands.checkpoints import Checkpoint, CheckpointPlan, save
+from ..commands.profiling import run_profiled
 from ..custom import Definitions
 from ..logs import Logger
 from .batch import Batch
@@ -76,7 +77,10 @@ class CommandRunner:
                         watcher.began(command.scope != "run")
                     if command.scope != "run":
                         table.distrust()
-                    command.run(table, batch)
+                    if table.profile is None:
+                        command.run(table, batch)
+                    else:
+                        run_profiled(table.profile, command, table, batch)
                     if budget.reserved:
                         budget.settle()
                     if watcher is not None:
