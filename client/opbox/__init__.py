@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         contrib,
         engine,
         executor,
+        executor_manager,
         image,
         initializer,
         io,
+        kvstore,
         libinfo,
         lr_scheduler,
         metric,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     )
     from . import image as img
     from . import initializer as init
+    from . import kvstore as kv
     from . import module as mod
     from . import monitor as mon
     from . import ndarray as nd
@@ -96,6 +99,7 @@ __all__ = [
     "engine",
     "errors",
     "executor",
+    "executor_manager",
     "gpu",
     "image",
     "img",
@@ -104,6 +108,8 @@ __all__ = [
     "io",
     "is_np_array",
     "is_np_shape",
+    "kv",
+    "kvstore",
     "libinfo",
     "lr_scheduler",
     "metric",
@@ -151,6 +157,7 @@ __getattr__, __dir__ = attach(
         "errors": "opbox_protocol.errors",
         "img": "image",
         "init": "initializer",
+        "kv": "kvstore",
         "mod": "module",
         "mon": "monitor",
         "nd": "ndarray",

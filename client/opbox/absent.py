@@ -11,10 +11,11 @@ __all__ = ["absence_reason", "attribute_error", "module_getattr", "refuse_module
 _SYMBOLIC = "opbox has MXNet's Symbol, NDArray and Module interfaces; networks are differentiated as symbols"
 _DENSE = "opbox's arrays are dense"
 _FILES = "mx.image.imdecode decodes images on this machine"
-_ONE_DEVICE = "training runs where the arrays are, and nothing is exchanged between devices"
+_ONE_SERVER = "opbox trains on the devices of one server, not on several machines"
 _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol", _SYMBOLIC),
-    (r"", r"kv|kvstore|kvstore_server|executor_manager", _ONE_DEVICE),
+    (r"executor_manager", r"DataParallelExecutor(Group|Manager)", "mx.mod.Module runs on several devices"),
+    (r"(kvstore)?", r"kvstore_server|KVStoreServer", _ONE_SERVER),
     (r"", r"library|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
     (r"", r"amp", "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies"),
     (r"(contrib)?", r"tensorrt", "mx.onnx.export_model writes networks as ONNX models, which TensorRT reads"),

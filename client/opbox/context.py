@@ -27,7 +27,7 @@ class Context:
 
     Args:
         device_type: "cpu", "gpu", "cpu_pinned" or "cpu_shared" (these two are the CPU), or another context.
-        device_id: the number; all CPUs are one device.
+        device_id: the number. CPU contexts of all numbers compute on the engine's CPU; their arrays keep the number.
 
     Raises:
         ValueError: another device type.
@@ -66,7 +66,13 @@ class Context:
     @property
     def session(self) -> Session:
         """The session on this device, opened when it is asked for first."""
-        return session_for(self.device)
+        session = session_for(self.device)
+        return session if self.device_id == 0 else session.of_context(self.device_id)
+
+    @property
+    def location(self) -> tuple[str, int]:
+        """Kind and number as arrays have them: all kinds of CPU are "cpu"."""
+        return ("gpu" if self.device_type == "gpu" else "cpu"), self.device_id
 
     def __hash__(self) -> int:
         return hash((self.device_typeid, self.device_id))
@@ -102,7 +108,7 @@ class Context:
 
 
 def cpu(device_id: int = 0) -> Context:
-    """The CPU of the engine."""
+    """A context on the CPU of the engine."""
     return Context("cpu", device_id)
 
 

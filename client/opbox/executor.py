@@ -147,7 +147,7 @@ class Executor(Freed):
                 raise TypeError(f"out_grads: expected NDArrays, got {type(grad).__name__}")
         # Arrays of another context are of another session, where their numbers mean others.
         grads = [
-            grad if grad is None or grad._session is self._session else grad.as_in_context(self.outputs[0].context)
+            grad if grad is None or grad._session == self._session else grad.as_in_context(self.outputs[0].context)
             for grad in grads
         ]
         heads = [None if grad is None else grad._id for grad in grads]

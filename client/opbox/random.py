@@ -54,6 +54,6 @@ def seed(seed_state: int, ctx: Any = "all") -> None:
         devices = [ctx.session]
     else:
         opened = current_context().session  # before the list is made, so that it is on it
-        devices = [opened, *(session for session in sessions().values() if session is not opened)]
+        devices = [opened, *(session for session in sessions().values() if session != opened)]
     for session in devices:
         session.record({"do": "seed", "seed": number % 2**64})

@@ -74,6 +74,7 @@ class Session(AfterFork):
 
     Attributes:
         device: as given.
+        location: kind and number of the context that its arrays are on: ("gpu", 0).
         new_id: makes a number for a new array or executor.
         free: lets go of an array or executor by its number, which leaves with the next batch. Called by finalizers, so
             it takes no lock.
@@ -83,15 +84,18 @@ class Session(AfterFork):
     """
 
     def __init__(self, transport: Transport, device: str) -> None:
+        self._recorded: deque[_Recorded] = deque()  # first: the session's hash is its own
         super().__init__()
         self.device = device
+        kind, _, number = device.partition(":")
+        self.location: tuple[str, int] = kind, int(number or 0)
         self.requests = 0
         self.graphs = known_graphs(transport)
         self._transport = transport
         self.new_id = itertools.count(1).__next__
         self._seq = itertools.count(1)
         self._lock = threading.Lock()
-        self._recorded: deque[_Recorded] = deque()
+        self._contexts: dict[int, Session] = {}
         self._recorded_bytes = 0
         self._freed: deque[int] = deque()
         self.free = self._freed.append
@@ -156,6 +160,22 @@ class Session(AfterFork):
 
     def __repr__(self) -> str:
         return f"<Session {self.id} on {self.device}>"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are one session of the engine; those of two contexts are equal, and not the same."""
+        return isinstance(other, Session) and other._recorded is self._recorded
+
+    def __hash__(self) -> int:
+        return id(self._recorded)
+
+    def of_context(self, number: int) -> Session:
+        """This session for arrays of CPU context `number`, which compute on the same device and in the same batches."""
+        if number == self.location[1] or self.location[0] != "cpu":
+            return self
+        session = self._contexts.get(number)
+        if session is None:
+            session = self._contexts.setdefault(number, _ContextSession(self, number))
+        return session
 
     @property
     def in_process(self) -> bool:
@@ -541,3 +561,19 @@ class Session(AfterFork):
             for _ in self._senders:
                 self._queue.put(None)
         return True
+
+
+class _ContextSession(Session):
+    """A session as one of several CPU contexts has it: the same state, and arrays with that context's number.
+
+    Args:
+        session: whose state it shares.
+        number: the context's.
+    """
+
+    __slots__ = ("location",)
+    location: tuple[str, int]
+
+    def __init__(self, session: Session, number: int) -> None:
+        self.__dict__ = session.__dict__
+        self.location = session.device, number

@@ -30,6 +30,7 @@ LAYERS = (
     "operator contrib random rtc runtime util",
     "callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "
     "visualization",
+    "executor_manager kvstore",
     "module onnx contrib.onnx",
     "feed_forward model",
     "test_utils",

@@ -374,11 +374,6 @@ def test_what_needs_something_first():
         mod.fit(None)
 
 
-def test_several_devices_are_told_of(caplog):
-    mx.mod.Module(network(), context=[mx.cpu(0), mx.cpu(1)])
-    assert "a module runs on one" in caplog.text
-
-
 def test_an_optimizer_made_outside():
     mod = bound()
     with pytest.warns(UserWarning, match="the mean over a batch would be"):

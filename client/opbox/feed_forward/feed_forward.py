@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from ..base import user_level, value_text
 from ..callback import BatchEndParam, LogValidationMetricsCallback
 from ..checkpoint import load_checkpoint, save_checkpoint
 from ..context import Context, context_or_current
+from ..executor_manager import _check_arguments
 from ..initializer import Uniform
 from ..io import DataDesc
 from ..module import BucketingModule, Module
@@ -155,7 +155,7 @@ class FeedForward:
         if not isinstance(eval_metric, metrics.EvalMetric):
             eval_metric = metrics.create(eval_metric)
         logger = logger or logging
-        module = self._bound_for_training(data, logger, kvstore, monitor)
+        module = self._bound_for_training(data, logger, kvstore, monitor, work_load_list)
         data.reset()
         for epoch in range(self.begin_epoch, self.num_epoch):
             tic = time.time()
@@ -168,20 +168,22 @@ class FeedForward:
             if scored is not None:
                 score_epoch(module, epoch, scored, eval_metric, eval_end_callback, eval_batch_end_callback)
 
-    def _bound_for_training(self, data: Any, logger: Any, kvstore: Any, monitor: Any) -> AnyModule:
+    def _bound_for_training(
+        self, data: Any, logger: Any, kvstore: Any, monitor: Any, work_load_list: Sequence[float] | None
+    ) -> AnyModule:
         """A module for the iterator's batches, with this model's parameters and an optimizer."""
         data_names = [desc[0] for desc in data.provide_data]
         label_names = [desc[0] for desc in data.provide_label]
+        options: dict[str, Any] = {"logger": logger, "context": self.ctx, "work_load_list": work_load_list}
         module: AnyModule
         if self.sym_gen is None:
-            module = Module(self.symbol, data_names, label_names, logger=logger, context=self.ctx)
+            module = Module(self.symbol, data_names, label_names, **options)
         else:
             sym_gen = self.sym_gen
             module = BucketingModule(
                 lambda key: (sym_gen(key), data_names, label_names),
                 data.default_bucket_key,
-                logger=logger,
-                context=self.ctx,
+                **options,
             )
         module.bind(data.provide_data, data.provide_label)
         if monitor is not None:
@@ -351,13 +353,7 @@ class FeedForward:
     def _check_arguments(self) -> None:
         """Check the network's names, and with `allow_extra_params` drop the parameters that it lacks."""
         arguments, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
-        for kind, names in (("argument", arguments), ("auxiliary state", states)):
-            repeated = [name for name, count in Counter(names).items() if count > 1]
-            if repeated:
-                raise ValueError(
-                    f"FeedForward: symbol: expected one {kind} of each name, got several called {repeated[0]!r}: "
-                    f"name their operators apart; all of them are {', '.join(names)}"
-                )
+        _check_arguments(self.symbol)
         if self.allow_extra_params:
             self.arg_params = _only(self.arg_params, arguments)
             self.aux_params = _only(self.aux_params, states)

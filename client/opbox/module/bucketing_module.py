@@ -55,6 +55,7 @@ class BucketingModule(BaseModule):
         self._options = {
             "logger": logger,
             "context": context,
+            "work_load_list": work_load_list,
             "fixed_param_names": fixed_param_names,
             "state_names": state_names,
         }
@@ -63,6 +64,11 @@ class BucketingModule(BaseModule):
         self._bound_for: dict[str, Any] = {}
         self._current: Module = self._new(default_bucket_key)
         self._default: Module = self._current
+
+    @property
+    def _curr_module(self) -> Module:
+        """The current bucket's module, by MXNet's name."""
+        return self._current
 
     def _parts(self) -> list[Module]:
         """The modules that a training's checkpoint is of."""

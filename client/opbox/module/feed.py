@@ -15,7 +15,7 @@ from ..io import DataDesc
 from ..io.host_array import HostArray
 from ..ndarray import NDArray
 
-__all__ = ["batch_named", "check_count", "label_value", "load_batch"]
+__all__ = ["batch_named", "check_count", "label_value", "load_batch", "slice_of"]
 
 
 def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: Sequence[Any]) -> None:
@@ -35,6 +35,16 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
             target._write(array.host().astype(target.dtype, copy=False))
         else:
             target._fill(array, f"batch: {desc.name}")
+
+
+def slice_of(values: Any, axis: int, part: slice) -> Any:
+    """A device's slice of an array of any kind along its batch axis; all of it where the axis is -1."""
+    if axis < 0:
+        return values
+    if isinstance(values, NDArray) and not (isinstance(values, HostArray) and values.here):
+        return values.slice_axis(axis=axis, begin=part.start, end=part.stop)
+    host = values.host() if isinstance(values, HostArray) else np.asarray(host_values(values))
+    return HostArray(np.ascontiguousarray(host[(slice(None),) * axis + (part,)]))
 
 
 @contextmanager

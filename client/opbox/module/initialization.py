@@ -9,6 +9,7 @@ from typing import Any
 from ..base import value_text
 from ..initializer import Uniform
 from .training import Training
+from .updates import create_kvstore
 
 __all__ = ["init_optimizer", "init_params"]
 
@@ -47,7 +48,7 @@ def init_params(
     if not allow_extra:
         self._parameters.check_known(arg_params, aux_params)
     attrs = self._symbol.attr_dict()
-    self._parameters.initialize(self._bound.executors, attrs, initializer, arg_params, aux_params, allow_missing)
+    self._parameters.initialize(self._bound, attrs, initializer, arg_params, aux_params, allow_missing)
     self.params_initialized = True
     self._flush()
 
@@ -62,7 +63,9 @@ def init_optimizer(
     """Make the optimizer. Gradients are rescaled by 1 / batch size unless `optimizer_params` says otherwise.
 
     Args:
-        kvstore: taken for its callers' sake.
+        kvstore: how several devices exchange gradients: "local" or "device", which are one here, or a store of
+            `mx.kv.create`. None: nothing is exchanged, and each device trains weights of its own. One device needs
+            none, and uses a store that is passed as an object.
         optimizer: a name, or an `Optimizer`.
         optimizer_params: its arguments: a dict, or pairs.
         force_init: do it again.
@@ -73,7 +76,14 @@ def init_optimizer(
             "init_optimizer: there is an optimizer already, and it stays: force_init=True makes a new one"
         )
         return
-    self._training = Training(optimizer, optimizer_params, self.symbol, self._names, self._bound.batch_size())
+    replicas, parameters = self._bound.replicas, self._names.parameters
+    first = {name: replicas[0].args[name] for name in parameters}
+    store, on_store = create_kvstore(kvstore, len(replicas), first)
+    batch_size = self._bound.batch_size()
+    self._training = Training(
+        optimizer, optimizer_params, self.symbol, self._names, batch_size, len(replicas), store, on_store
+    )
+    self._training.begin(replicas, parameters)
     self.optimizer_initialized = True
     if self._states_file is not None:
         self.load_optimizer_states(self._states_file)

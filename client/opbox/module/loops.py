@@ -192,7 +192,7 @@ def fit(
         eval_metric: the training metric; `validation_metric` is it too, when None.
         epoch_end_callback: called with (epoch, symbol, arg_params, aux_params).
         batch_end_callback: called with a `BatchEndParam`.
-        kvstore: taken for its callers' sake: there is one device, and nothing to exchange.
+        kvstore: as of `init_optimizer`.
         optimizer, optimizer_params: a name and its arguments, or an `Optimizer`.
         eval_end_callback, eval_batch_end_callback: of the scoring.
         initializer, arg_params, aux_params, allow_missing, force_init: as of `init_params`.

@@ -1,4 +1,4 @@
-"""Module: a symbol bound on one device, with parameters and an optimizer."""
+"""Module: a symbol bound on a device, or on several that share each batch, with parameters and an optimizer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..optimizer import Optimizer, Updater
 from . import checkpoints, initialization, results
 from .base_module import BaseModule
 from .binding import Binding
+from .executor_group import DataParallelExecutorGroup
 from .names import ArgumentNames
 from .parameters import Parameters
 from .showing import html
@@ -32,13 +33,15 @@ class Module(BaseModule):
         symbol: the network.
         data_names, label_names: which arguments are fed from `batch.data` and `batch.label`, in this order.
         logger: where `fit` writes.
-        context: the device; of a list, the first is used.
-        work_load_list, group2ctxs, compression_params: concern several devices; taken and ignored.
+        context: the device; or a list: each computes its slice of a batch, and the gradients are added up.
+        work_load_list: a number for each device, which its slice is in proportion to; equal by default.
+        group2ctxs, compression_params: taken and ignored.
         fixed_param_names: parameters that are not trained.
         state_names: arguments that keep their values from batch to batch (`set_states`).
 
     Raises:
-        ValueError: a name that is no argument of the symbol.
+        ValueError: a name that is no argument of the symbol; no contexts.
+        AssertionError: a work load too many, or too few.
 
     Example:
         >>> mod = mx.mod.Module(net, data_names=("data",), label_names=("softmax_label",))
@@ -65,7 +68,12 @@ class Module(BaseModule):
         if not hasattr(symbol, "list_arguments"):
             raise TypeError(f"Module: symbol: expected a Symbol, got {value_text(symbol)}")
         self._symbol = symbol
-        self._context = _one_context(context, logger)
+        self._context = _contexts(context)
+        self._work_loads = list(work_load_list or [1] * len(self._context))
+        if len(self._work_loads) != len(self._context):
+            raise AssertionError(
+                f"work_load_list: expected a number for each device ({len(self._context)}), got {len(self._work_loads)}"
+            )
         self._names = ArgumentNames(symbol, data_names, label_names, state_names, fixed_param_names)
         self._parameters = Parameters(self._names)
         self._binding: Binding | None = None
@@ -101,7 +109,12 @@ class Module(BaseModule):
 
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        return [(name, out.shape) for name, out in zip(self._names.outputs, self._exec.outputs, strict=True)]
+        size = self._bound.slices[-1].stop if self._bound.slices and len(self._context) > 1 else None
+        shapes = [
+            out.shape if size is None or axis < 0 else (*out.shape[:axis], size, *out.shape[axis + 1 :])
+            for out, axis in zip(self._exec.outputs, self._bound.output_axes, strict=True)
+        ]
+        return list(zip(self._names.outputs, shapes, strict=True))
 
     @property
     def _bound(self) -> Binding:
@@ -111,7 +124,7 @@ class Module(BaseModule):
 
     @property
     def _exec(self) -> Any:
-        """The executor for the input shapes at hand."""
+        """The first device's executor for the input shapes at hand."""
         return self._bound.executors.current
 
     @property
@@ -125,8 +138,24 @@ class Module(BaseModule):
         return self._trained.optimizer
 
     @property
-    def _updater(self) -> Updater:
-        return self._trained.updater
+    def _updater(self) -> Updater | None:
+        return None if self._trained.on_store else self._trained.updater
+
+    @property
+    def _kvstore(self) -> Any:
+        return self._trained.store
+
+    @property
+    def _update_on_kvstore(self) -> bool:
+        return self._trained.on_store
+
+    @property
+    def _exec_group(self) -> DataParallelExecutorGroup:
+        return DataParallelExecutorGroup(self)
+
+    def _sync_params_from_devices(self) -> None:
+        """Copy the devices' parameters and auxiliary states to those that `get_params` returns."""
+        self._parameters.copy_from(self._bound)
 
     # ---- checkpoints
 
@@ -191,7 +220,14 @@ class Module(BaseModule):
         requests = self._names.requests(grad_req if for_training else "null", inputs_need_grad)
         shared_binding = shared_module._bound if shared_module is not None else None
         self._binding = Binding(
-            self._symbol, self._context, self._names, data_shapes, label_shapes, requests, shared_binding
+            self._symbol,
+            self._context,
+            self._work_loads,
+            self._names,
+            data_shapes,
+            label_shapes,
+            requests,
+            shared_binding,
         )
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
         self.binded = True
@@ -200,11 +236,11 @@ class Module(BaseModule):
             if shared_module.optimizer_initialized:
                 self.borrow_optimizer(shared_module)
         elif self.params_initialized:
-            self._parameters.write_to(self._bound.executors)
+            self._parameters.write_to(self._bound)
 
     def _forget_binding(self) -> None:
         if self.binded:
-            self._parameters.copy_from(self._bound.executors)
+            self._parameters.copy_from(self._bound)
         self.binded = False
         self._binding = None
 
@@ -237,7 +273,7 @@ class Module(BaseModule):
         if not self.params_initialized:
             self._check_ready()
         if self._binding is not None:
-            self._parameters.copy_from(self._binding.executors)
+            self._parameters.copy_from(self._binding)
         return self._parameters.arguments, self._parameters.auxiliary
 
     # ---- the optimizer
@@ -252,7 +288,7 @@ class Module(BaseModule):
     @whole
     def update(self) -> None:
         """Update all parameters that have gradients, by one command."""
-        self._trained.update(self._bound.executors, self._names.parameters)
+        self._trained.update(self._bound.replicas, self._names.parameters)
         self._bound.executors.writes.value += 1
 
     # ---- running
@@ -281,22 +317,22 @@ class Module(BaseModule):
     update_metric = results.update_metric
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a `Monitor` see the executor's arrays."""
-        mon.install(self._exec)
+        """Let a `Monitor` see the arrays of each device's executor."""
+        for replica in self._bound.replicas:
+            mon.install(replica.current)
 
     def _parts(self) -> list[Module]:
         """The modules that a training's checkpoint is of."""
         return [self]
 
     def _flush(self) -> None:
-        self._context.session.flush()
+        for session in {context.session for context in self._context}:
+            session.flush()
 
 
-def _one_context(context: Any, logger: Any) -> Context:
-    if isinstance(context, (list, tuple)):
-        if len(context) > 1:
-            logger.warning("context: %d devices given; a module runs on one, and uses %s", len(context), context[0])
-        if not context:
-            raise ValueError("context: expected a Context or a list of them, got an empty list")
-        context = context[0]
-    return context_or_current(context, "context")
+def _contexts(context: Any) -> list[Context]:
+    if not isinstance(context, (list, tuple)):
+        return [context_or_current(context, "context")]
+    if not context:
+        raise ValueError("context: expected a Context or a list of them, got an empty list")
+    return [context_or_current(one, "context") for one in context]

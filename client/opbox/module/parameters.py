@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..context import cpu
 from ..initializer import InitDesc
-from .executors import Executors, WriteCount
+from ..ndarray import NDArray, add_n
+from .binding import Binding
+from .executors import WriteCount
 from .names import ArgumentNames
 
 __all__ = ["Parameters"]
@@ -33,7 +36,7 @@ class Parameters:
 
     def initialize(
         self,
-        bound: Executors,
+        binding: Binding,
         attrs: Mapping[str, Mapping[str, str]],
         initializer: Any,
         arg_params: Values | None,
@@ -47,6 +50,7 @@ class Parameters:
             ValueShapeError: a value of another shape.
             ValueError: a name that the initializer has no rule for.
         """
+        bound = binding.executors
         for arrays, names, values in (
             (bound.args, self._names.parameters, arg_params),
             (bound.aux, self._names.auxiliary, aux_params),
@@ -61,6 +65,7 @@ class Parameters:
                         initializer(InitDesc(name, attrs.get(name)), arrays[name])
                     except ValueError as error:
                         raise self._names.label_error(name) or error from None
+        binding.spread_parameters()
         bound.writes.value += 1
 
     def _not_presented(self, name: str) -> str:
@@ -86,22 +91,38 @@ class Parameters:
                         "set_params(…, allow_extra=True) leaves it out"
                     )
 
-    def write_to(self, bound: Executors) -> None:
+    def write_to(self, binding: Binding) -> None:
         """Write the copies to the bound arrays."""
+        bound = binding.executors
         for arrays, values in ((bound.args, self.arguments), (bound.aux, self.auxiliary)):
             for name, array in arrays.items():
                 if name in values:
                     array._fill(values[name], name)
+        binding.spread_parameters()
         bound.writes.value += 1
-        self._copied(bound)
+        self._copied(bound.writes)
 
-    def copy_from(self, bound: Executors) -> None:
-        """Copy the bound arrays, unless nothing has written to them since they were copied."""
-        if self._copied_from is not bound.writes or self._copied_at != bound.writes.value:
-            self.arguments = {name: bound.args[name].copy() for name in self._names.parameters}
-            self.auxiliary = {name: bound.aux[name].copy() for name in self._names.auxiliary}
-            self._copied(bound)
+    def copy_from(self, binding: Binding) -> None:
+        """Copy the bound arrays, of several devices their mean, unless nothing has written to them since the last copy.
 
-    def _copied(self, bound: Executors) -> None:
+        As in MXNet the copies of CPU arrays are on `cpu(0)`.
+        """
+        replicas, writes = binding.replicas, binding.executors.writes
+        if self._copied_from is not writes or self._copied_at != writes.value:
+            self.arguments = {name: _mean([one.args[name] for one in replicas]) for name in self._names.parameters}
+            self.auxiliary = {name: _mean([one.aux[name] for one in replicas]) for name in self._names.auxiliary}
+            self._copied(writes)
+
+    def _copied(self, writes: WriteCount) -> None:
         """Note that the copies are those of the arrays as they are."""
-        self._copied_from, self._copied_at = bound.writes, bound.writes.value
+        self._copied_from, self._copied_at = writes, writes.value
+
+
+def _mean(arrays: list[NDArray]) -> NDArray:
+    """A new array: the mean of an array's values on all devices."""
+    context = cpu() if arrays[0].context.device_type == "cpu" else arrays[0].context
+    if len(arrays) == 1:
+        return arrays[0].copyto(context)
+    total: NDArray = add_n(*(array.as_in_context(context) for array in arrays))
+    mean: NDArray = total / len(arrays)
+    return mean

@@ -1,4 +1,4 @@
-"""The optimizer of a module, and its states' files."""
+"""The optimizer of a module, the store that its devices exchange gradients by, and the states' files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 from .. import optimizer as opt
 from ..base import user_level, value_text
 from ..file_errors import file_errors, path_of
+from ..kvstore import KVStore, KVStoreBase
 from .executors import Executors
 from .names import ArgumentNames
+from .updates import initialize_kvstore, update_params, update_params_on_kvstore
 
 __all__ = ["Training"]
 
@@ -33,12 +35,31 @@ class Training:
         symbol: the network, whose attributes may scale rates.
         names: its arguments; the parameters' positions among them are the optimizer's indices.
         batch_size: gradients are rescaled by its inverse, unless `params` or the optimizer say otherwise.
+        devices: on how many devices the modules are.
+        store: adds the devices' gradients up; None where nothing is to be exchanged.
+        on_store: whether the store updates the weights, once for all devices.
+
+    Attributes:
+        optimizer, store, on_store: they.
+        updater: the optimizer with its states; the store's own where that updates.
     """
 
-    def __init__(self, optimizer: Any, params: Any, symbol: Any, names: ArgumentNames, batch_size: int) -> None:
+    def __init__(
+        self,
+        optimizer: Any,
+        params: Any,
+        symbol: Any,
+        names: ArgumentNames,
+        batch_size: int,
+        devices: int = 1,
+        store: KVStoreBase | None = None,
+        on_store: bool = False,
+    ) -> None:
+        self.store, self.on_store, self._devices = store, on_store, devices
         self._indices = {name: index for index, name in enumerate(names.parameters)}
         rescale_grad = 1.0 / batch_size
-        by_index = dict(enumerate(names.parameters))
+        copies = 1 if on_store else devices
+        by_index = {i * copies + k: name for i, name in enumerate(names.parameters) for k in range(copies)}
         if isinstance(optimizer, str):
             params = {"rescale_grad": rescale_grad, **_arguments(params)}
             optimizer = opt.create(optimizer, sym=symbol, param_idx2name=by_index, **params)
@@ -56,29 +77,48 @@ class Training:
             if not optimizer.idx2name:
                 optimizer.idx2name = by_index
         self.optimizer: opt.Optimizer = optimizer
-        self.updater: opt.Updater = opt.get_updater(optimizer)
+        if on_store:
+            setting: Any = store
+            setting.set_optimizer(optimizer)
+        own = store._updater if on_store and isinstance(store, KVStore) else None
+        self.updater: opt.Updater = own if isinstance(own, opt.Updater) else opt.get_updater(optimizer)
 
-    def update(self, bound: Executors, parameters: Sequence[str]) -> None:
-        """Update the parameters that have gradients, by one command.
+    def begin(self, replicas: Sequence[Executors], parameters: Sequence[str]) -> None:
+        """Give the parameters to the store, if there is one.
 
         Args:
-            bound: the arrays of a module that the optimizer works for.
+            replicas: the arrays of a module on each device.
+            parameters: that module's.
+        """
+        if self.store is not None:
+            arrays = [[replica.args[name] for replica in replicas] for name in parameters]
+            first = {name: values[0] for name, values in zip(parameters, arrays, strict=True)}
+            initialize_kvstore(self.store, arrays, first, parameters, self.on_store)
+
+    def update(self, replicas: Sequence[Executors], parameters: Sequence[str]) -> None:
+        """Update the parameters that have gradients: an optimizer's updates are one command.
+
+        Args:
+            replicas: the arrays of a module that the optimizer works for, on each device.
             parameters: that module's; those that the others lack get indices of their own.
         """
-        trained = [name for name in parameters if name in bound.grads]
-        self.updater(
-            [self._index(name) for name in trained],
-            [bound.grads[name] for name in trained],
-            [bound.args[name] for name in trained],
-        )
+        new = [name for name in parameters if name not in self._indices]
+        for name in new:
+            self._add_index(name)
+        self.begin(replicas, new)
+        arrays = [[replica.args.get(name) for replica in replicas] for name in self._indices]
+        grads = [[replica.grads.get(name) for replica in replicas] for name in self._indices]
+        names = list(self._indices)
+        if self.on_store:
+            update_params_on_kvstore(arrays, grads, self.store, names)
+        else:
+            update_params(arrays, grads, self.updater, self._devices, self.store, names)
 
-    def _index(self, name: str) -> int:
-        """The optimizer's index of a parameter, given to it now if it has none."""
-        index = self._indices.get(name)
-        if index is None:
-            index = self._indices[name] = len(self._indices)
-            self.optimizer.idx2name.setdefault(index, name)
-        return index
+    def _add_index(self, name: str) -> None:
+        """Give a parameter an index of the optimizer's."""
+        index = self._indices[name] = len(self._indices)
+        for device in range(self._devices):
+            self.optimizer.idx2name.setdefault(index * self._devices + device, name)
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from opbox_protocol.errors import MXNetError
 
+from ..kvstore import KVStore
 from ..ndarray import NDArray
 from ..recovery import Recovery
 
@@ -71,7 +72,7 @@ class TrainingRecovery:
 
     def _signature(self) -> tuple[int, int]:
         """Return a value that changes when executors, or states of the optimizer, are added."""
-        bound = sum(len(part._bound.executors) for part in self._module._parts())
+        bound = sum(len(replica) for part in self._module._parts() for replica in part._bound.replicas)
         return bound, len(self._training.updater.states)
 
     def _watch(self) -> None:
@@ -79,10 +80,14 @@ class TrainingRecovery:
         arrays: dict[str, NDArray] = {}
         executors: list[Any] = []
         for part in self._module._parts():
-            bound = part._bound.executors
-            arrays |= {f"arg:{name}": array for name, array in bound.args.items()}
-            arrays |= {f"aux:{name}": array for name, array in bound.aux.items()}
-            executors += bound.all()
+            for number, bound in enumerate(part._bound.replicas):
+                device = number or ""
+                arrays |= {f"arg{device}:{name}": array for name, array in bound.args.items()}
+                arrays |= {f"aux{device}:{name}": array for name, array in bound.aux.items()}
+                executors += bound.all()
+        store = self._training.store
+        if isinstance(store, KVStore):
+            arrays |= {f"store:{key}": array for key, array in store._values.items()}
         for key, state in self._training.updater.states.items():
             arrays |= {f"{_state_name(key)}:{place}": array for place, array in enumerate(_arrays(state))}
         self._recovery.watch(arrays, executors)

@@ -187,7 +187,7 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
             return other
         if self._shape is not None and other._shape is not None and self._shape != other._shape:
             raise ShapeError(f"copyto: expected a target of shape {self._shape}, got one of shape {other._shape}")
-        if other._session is self._session:
+        if other._session == self._session:
             self._session.record({"do": "copy", "from": self._id, "to": other._id})
         else:
             other._write(self.asnumpy())
@@ -196,13 +196,18 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
     def as_in_context(self, context: Context) -> NDArray:
         """On a device: this array itself when it is there already."""
         context = context_or_current(context, "context")
-        return self if context.device == self._session.device else self._moved(context)
+        return self if context.location == self._session.location else self._moved(context)
 
     as_in_ctx = as_in_context
     to_device = as_in_context
 
     def _moved(self, context: Context) -> NDArray:
-        return self.copy() if context.session is self._session else from_host(self.asnumpy(), context.session)
+        session = context.session
+        if session != self._session:
+            return from_host(self.asnumpy(), session)
+        moved = self.copy()
+        moved._session = session
+        return moved
 
     def detach(self) -> NDArray:
         """This array: there is no recording to detach from."""

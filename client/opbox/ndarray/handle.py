@@ -76,8 +76,7 @@ class Handle(Freed):
     @property
     def context(self) -> Context:
         """The device."""
-        kind, _, number = self._session.device.partition(":")
-        return Context(kind, int(number or 0))
+        return Context(*self._session.location)
 
     @property
     def ctx(self) -> Context:

@@ -170,7 +170,7 @@ def put(x: NDArray, key: Any, value: Any) -> None:
 
 
 def _is_on_session(value: Any, x: NDArray) -> TypeGuard[NDArray]:
-    return isinstance(value, Handle) and value._session is x._session
+    return isinstance(value, Handle) and value._session == x._session
 
 
 def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:

@@ -64,7 +64,7 @@ def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: An
     try:
         session = inputs[0]._session if inputs and out is None else session_of(form.op, inputs, out, ctx)
         for handle in inputs:
-            if handle._session is not session:
+            if handle._session is not session and handle._session != session:
                 session_of(form.op, inputs, out, ctx)  # raises
             numbers.append(handle._id)
     except AttributeError:
@@ -106,7 +106,7 @@ def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: An
             raise TypeError(f"{op.name}: out: expected an NDArray to write to, got {value_text(other)}")
     session = arrays[0]._session
     for other in arrays:
-        if other._session is not session:
+        if other._session != session:
             raise MXNetError(
                 f"{op.name}: expected all arrays on {session.device}, got one on {other._session.device}; move it with "
                 "as_in_context"

@@ -95,7 +95,8 @@ class LocalSession:
         self._others: dict[str, LocalSession] = {device: self}
         self.new_id = itertools.count(1).__next__
         kind, _, number = device.partition(":")
-        self.context = Context(kind, int(number or 0))
+        self.location = kind, int(number or 0)
+        self.context = Context(*self.location)
 
     def __repr__(self) -> str:
         return f"<LocalSession on {self.device}>"
@@ -115,6 +116,10 @@ class LocalSession:
             other._others = self._others
             self._others[device] = other
         return self._others[device]
+
+    def of_context(self, number: int) -> LocalSession:
+        """This one: inside an operator all CPU contexts are the one that it runs on."""
+        return self
 
     def wrap(self, array: Array, *, read_only: bool = False) -> NDArray:
         """A handle on an array, whose memory is not counted here; writing to a `read_only` one is refused."""
