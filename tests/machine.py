@@ -16,7 +16,7 @@ from functools import cache
 
 import pytest
 
-from opbox_ops import c_compiler, processor
+from opbox_ops.cpu.runtime import c_compiler, processor
 
 __all__ = [
     "compile_errors",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opbox_ops.cpu.kernel_text import kernel_text
+from opbox_ops.cpu.runtime.kernel_text import kernel_text
 
 __all__ = ["with_vectors_of_16"]
 

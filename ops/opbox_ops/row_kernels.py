@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from . import c_compiler
 from .bound_calls import Call, place_of
 from .compute import Array
-from .cpu.kernel_text import kernel_text
+from .cpu.runtime import c_compiler
+from .cpu.runtime.kernel_text import kernel_text
 from .expression.numpy_loops import Loop, loop_of, summing_loop
 
 __all__ = ["RowKernels", "kernels_for", "row_kernels", "switching"]

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from opbox_ops.gomp_threads import release_threads
+from opbox_ops.cpu.runtime.gomp_threads import release_threads
 from opbox_protocol.errors import InternalError, error_from_json, error_to_json
 from opbox_protocol.signal_shield import shielded
 from opbox_protocol.transport import Reply

@@ -28,7 +28,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from opbox import token_store
-from opbox_ops.cpu_description import cpu_description
+from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError
 

@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from opbox_ops.gomp_threads import release_threads
+from opbox_ops.cpu.runtime.gomp_threads import release_threads
 
 __all__ = ["StreamThread"]
 

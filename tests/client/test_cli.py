@@ -19,7 +19,7 @@ from ptyprocess import PtyProcess
 import opbox as mx
 from opbox import connection
 from opbox.cli import commands, main
-from opbox_ops.cpu_description import cpu_description
+from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.transport import Reply
 from tests.contract.live import TOKENS, Live
 

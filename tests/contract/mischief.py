@@ -137,7 +137,7 @@ class Mischief(mx.operator.CustomOp):
         raise ValueError(text.decode())
 
     def kernels(self, in_data):
-        c_compiler = __import__("opbox_ops.c_compiler", fromlist=["mode"])
+        c_compiler = __import__("opbox_ops.cpu.runtime.c_compiler", fromlist=["mode"])
         os, folder = __import__("os"), c_compiler.cache_folder()
         compiled = c_compiler.compiled_function("int mischief(void) { return 1; }", "mischief")
         raise ValueError(f"{os.stat(folder).st_uid} {os.access(folder, os.W_OK)} {compiled}")

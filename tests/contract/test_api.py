@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbox_ops.cpu_description import cpu_description
+from opbox_ops.cpu.description import cpu_description
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from tests.contract.live import FC, IDENTITY, Live

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 
-from opbox_ops.cpu_description import cpu_description
+from opbox_ops.cpu.description import cpu_description
 from tests.contract.live import SLOW, Live
 from tests.contract.test_access import wait_for
 from tests.machine import needs_onednn

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_ops import c_compiler
+from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.nn import blocked_product as products_in_blocks
 from opbox_ops.nn import norm_numbers as module
 from opbox_ops.nn import winograd as tiled_convolutions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_ops import c_compiler
+from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.nn.normalized_relu import NORMALIZED_RELU, NORMALIZED_RELU_BACKWARD
 from opbox_service.executor import compile_plan
 from opbox_service.executor.passes import PASSES

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from opbox_ops import c_compiler, processor
-from opbox_ops.c_kernel import CKernel
+from opbox_ops.cpu.runtime import c_compiler, processor
+from opbox_ops.cpu.runtime.c_kernel import CKernel
 from opbox_ops.nn import blocked_product, layer_norm_rows, lrn_channels, short_rows, winograd
 from tests.machine import needs_compiler, needs_vectors
 

@@ -15,7 +15,7 @@ from opbox_ops.onednn.library import PACKAGE, VERSION
 from tests.machine import has_compiler, needs_compiler, needs_onednn
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = "from opbox_ops.cpu_description import cpu_description as d; print(d().incomplete, d().line)"
+SCRIPT = "from opbox_ops.cpu.description import cpu_description as d; print(d().incomplete, d().line)"
 INSTALL = f"pip install --force-reinstall --no-deps {PACKAGE}=={VERSION}"
 
 

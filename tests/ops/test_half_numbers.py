@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import c_compiler
-from opbox_ops.cpu.kernel_text import kernel_text
+from opbox_ops.cpu.runtime import c_compiler
+from opbox_ops.cpu.runtime.kernel_text import kernel_text
 from opbox_ops.expression.functions import ROUNDING, resolve
 from opbox_protocol.mxnet import numpy_dtype
 from tests.machine import has_half_type, needs_compiler

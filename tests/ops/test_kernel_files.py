@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from opbox_ops.cpu import kernel_text as kernel_text_module
-from opbox_ops.cpu.kernel_text import kernel_text
+from opbox_ops import cpu
+from opbox_ops.cpu.runtime.kernel_text import kernel_text
 from tests.machine import needs_compiler
 
-FOLDER = Path(kernel_text_module.__file__).with_name("kernels")
+FOLDER = Path(cpu.__file__).with_name("kernels")
 FILES = sorted(path.name for path in FOLDER.glob("*.c"))
 DEFINITIONS: dict[str, list[str]] = {
     "added_rows.c": ["NUMBER=float"],

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import gomp_threads, registry
-from opbox_ops.c_compiler import spins
+from opbox_ops import registry
 from opbox_ops.compute import LEVELS, ArraySpec, CallSpec, highest_level
-from opbox_ops.gomp_threads import LEAST, MOST, SPINS, rounds_of
+from opbox_ops.cpu.runtime import gomp_threads
+from opbox_ops.cpu.runtime.c_compiler import spins
+from opbox_ops.cpu.runtime.gomp_threads import LEAST, MOST, SPINS, rounds_of
 from opbox_ops.onednn import library as onednn
 from opbox_ops.onednn.library import library
 from tests.cases import all_cases

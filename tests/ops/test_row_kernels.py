@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import c_compiler, row_kernels
+from opbox_ops import row_kernels
+from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.expression import numpy_loops
 from tests.machine import needs_compiler
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import c_compiler
-from opbox_ops.cpu.kernel_text import kernel_text
+from opbox_ops.cpu.runtime import c_compiler
+from opbox_ops.cpu.runtime.kernel_text import kernel_text
 from tests.machine import has_compiler
 
 TEXT = (

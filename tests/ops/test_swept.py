@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import c_compiler
 from opbox_ops.backend import backend_for
+from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.expression import swept
 from opbox_ops.expression.c_source import c_source
 from opbox_ops.expression.evaluate import FormulaKernel

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from opbox_ops import c_compiler
 from opbox_ops.compute import Array
+from opbox_ops.cpu.runtime import c_compiler
+from opbox_ops.cpu.runtime.processor import has_avx512
 from opbox_ops.expression import numpy_loops, vector_loops
 from opbox_ops.expression.numpy_loops import Loop, loop_of
-from opbox_ops.processor import has_avx512
 from tests.machine import needs_vectors
 
 FLOAT32 = np.dtype("float32")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import is_narrow
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.kernel_text import kernel_text
 from .c_operators import C_OPERATORS
 from .functions import FUNCTIONS, ROUNDING
 from .program import COPY, Instruction, Program

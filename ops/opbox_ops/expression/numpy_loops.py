@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import c_compiler
+from ..cpu.runtime import c_compiler
 from .functions import FUNCTIONS, resolve
 from .vector_loops import NAMES, TEXT, is_here
 

@@ -15,8 +15,8 @@ The coefficients of exp are NumPy's (`npy_simd_data.h`), those of tanh are of In
 
 from __future__ import annotations
 
-from ..cpu.kernel_text import kernel_text
-from ..processor import has_avx512, has_vectors
+from ..cpu.runtime.kernel_text import kernel_text
+from ..cpu.runtime.processor import has_avx512, has_vectors
 
 __all__ = ["NAMES", "TEXT", "is_here"]
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..accumulation import accumulation_type
-from ..c_kernel import CKernel
 from ..cache import INDEX_PIECE
 from ..compute import Array, Arrays, ArraySpec, Temp
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.c_kernel import CKernel
+from ..cpu.runtime.kernel_text import kernel_text
 from ..cuda.rows import add_in_order
 from ..infer import size_of
 from ..pausing import pause

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ..c_kernel import CKernel
 from ..cache import CACHE_BYTES, GPU_COLUMN_BYTES
 from ..compute import Array, Arrays, Temp
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.c_kernel import CKernel
+from ..cpu.runtime.kernel_text import kernel_text
 from ..pausing import pause
 from .counting import count_up
 from .positions import take_rows

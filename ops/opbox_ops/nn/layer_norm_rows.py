@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import c_compiler
 from ..bound_calls import c_call, place_of
 from ..call_list import CallList
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime import c_compiler
+from ..cpu.runtime.kernel_text import kernel_text
 from ..infer import canonical_axis
 from .layer_norm import LayerNormParams, backward, op
 

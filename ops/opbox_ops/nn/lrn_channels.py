@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import c_compiler
 from ..bound_calls import c_call, nothing, place_of
 from ..call_list import CallList
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime import c_compiler
+from ..cpu.runtime.kernel_text import kernel_text
 from .lrn import LRNParams, backward, op
 
 __all__ = ["TEXT", "LRNChannels", "compiled", "lrn_channels"]

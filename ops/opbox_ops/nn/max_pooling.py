@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .. import c_compiler
 from ..accumulation import NARROW, is_narrow
 from ..bound_calls import c_call
 from ..call_list import CallList
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime import c_compiler
+from ..cpu.runtime.kernel_text import kernel_text
 from ..expression.conversion import converting
 from ..layout import CHANNELS_LAST, as_laid, laid, lie
 from .pooling import PoolingParams, backward, op, taps_of

@@ -13,9 +13,9 @@ from ctypes import c_float, c_int, c_long, c_void_p
 import numpy as np
 
 from ..bound_calls import c_call, place_of
-from ..c_compiler import compiled_function
 from ..compute import Array, Arrays
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.c_compiler import compiled_function
+from ..cpu.runtime.kernel_text import kernel_text
 from .batch_norm import BatchNormParams, invert
 
 __all__ = ["norm_numbers"]

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from ..bound_calls import place_of
-from ..c_kernel import CKernel
 from ..cache import elements
 from ..compute import Array, Arrays, Temp
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.c_kernel import CKernel
+from ..cpu.runtime.kernel_text import kernel_text
 from .batch_norm import invert, move
 
 __all__ = ["Norm", "NormSweeps"]

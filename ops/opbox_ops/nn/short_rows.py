@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from .. import c_compiler
 from ..bound_calls import c_call
 from ..compute import Array
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime import c_compiler
+from ..cpu.runtime.kernel_text import kernel_text
 from .window_sizes import WindowSizes
 
 __all__ = ["LONGEST", "ShortRows", "short_rows"]

@@ -18,9 +18,9 @@ from ctypes import Structure, addressof, c_long, c_void_p
 import numpy as np
 
 from ..bound_calls import place_of
-from ..c_kernel import CKernel
 from ..compute import Array
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.c_kernel import CKernel
+from ..cpu.runtime.kernel_text import kernel_text
 from .shared_product import stacked_by
 
 __all__ = ["new_kernel", "stacked_rows"]

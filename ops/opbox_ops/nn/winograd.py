@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import c_compiler
 from ..bound_calls import c_call, place_of
 from ..compute import Array
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime import c_compiler
+from ..cpu.runtime.kernel_text import kernel_text
 
 __all__ = ["ELEMENTS", "FEW_TILES", "KERNELS", "TEXT", "Tiling", "Winograd", "compiled", "winograd"]
 

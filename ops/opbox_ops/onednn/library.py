@@ -22,8 +22,8 @@ import numpy as np
 
 from opbox_protocol.errors import MXNetError
 
-from .. import c_compiler
-from ..gomp_threads import bounded_spinning
+from ..cpu.runtime import c_compiler
+from ..cpu.runtime.gomp_threads import bounded_spinning
 
 __all__ = [
     "ANY",

@@ -13,9 +13,9 @@ from ctypes import c_long, c_void_p
 
 import numpy as np
 
-from ..c_kernel import CKernel
 from ..compute import Array
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.c_kernel import CKernel
+from ..cpu.runtime.kernel_text import kernel_text
 
 __all__ = ["window_sums"]
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import c_compiler
 from ..bound_calls import place_of
 from ..compute import Array
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime import c_compiler
+from ..cpu.runtime.kernel_text import kernel_text
 from ..expression.numpy_loops import Loop, loop_of
 from ..nn.blocked_product import STEP, ProductSizes, has_matrix_unit
 from .layout import Sizes

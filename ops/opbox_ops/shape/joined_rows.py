@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from ..c_kernel import CKernel
 from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable
-from ..cpu.kernel_text import kernel_text
+from ..cpu.runtime.c_kernel import CKernel
+from ..cpu.runtime.kernel_text import kernel_text
 from ..layout import as_laid, laid, lie
 from ..operator import Op
 from .concat import ConcatParams, concat, concat_backward, join, take_apart

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import c_compiler
 from ..backend.numpy import NumpyBackend
 from ..bound_calls import as_one
 from ..compute import Arrays
+from ..cpu.runtime import c_compiler
 from ..expression.evaluate import FormulaKernel
 from ..expression.operators import kernel_of
 from ..expression.pointwise import program_of

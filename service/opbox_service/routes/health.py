@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, Field
 
-from opbox_ops.cpu_description import cpu_description
+from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.errors import NotFoundError, NotReadyError
 
 from ..accounting.books import Books

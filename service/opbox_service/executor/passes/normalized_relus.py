@@ -16,8 +16,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from opbox_ops import c_compiler
 from opbox_ops.compute import CallSpec, OpReq
+from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.nn.normalized_relu import (
     NORMALIZED_RELU,
     NORMALIZED_RELU_BACKWARD,

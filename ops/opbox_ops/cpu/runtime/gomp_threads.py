@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from .cpu.kernel_text import kernel_text
+from .kernel_text import kernel_text
 
 __all__ = ["PAUSES", "bounded_spinning", "release_threads", "rounds_of"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["kernel_text"]
 
 _INCLUDE = re.compile(r'^#include "([a-z_0-9]+\.h)"$', re.MULTILINE)
-_FOLDER = Path(__file__).with_name("kernels")
+_FOLDER = Path(__file__).parents[1] / "kernels"
 _ONCE = "#pragma once\n"
 
 

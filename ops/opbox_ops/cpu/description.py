@@ -11,9 +11,9 @@ import sys
 from functools import cache
 from typing import NamedTuple
 
-from . import c_compiler
-from .compute import LEVELS, highest_level
-from .onednn import library as onednn
+from ..compute import LEVELS, highest_level
+from ..onednn import library as onednn
+from .runtime import c_compiler
 
 __all__ = ["CPUDescription", "cpu_description"]
 

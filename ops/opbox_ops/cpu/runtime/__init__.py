@@ -1,0 +1,1 @@
+"""Compiles kernels in C, keeps and loads them, and says what the processor has."""
