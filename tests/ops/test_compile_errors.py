@@ -115,7 +115,7 @@ def test_a_syntax_error_in_a_kernel_fails_its_tests() -> None:
 
 
 ELSEWHERE = f"""
-from opbox_ops import c_compiler
+from opbox_ops.cpu.runtime import c_compiler
 
 def test_whose_numbers_are_right():
     assert c_compiler.compiled_function({BROKEN!r}, "opbox_broken") is None
