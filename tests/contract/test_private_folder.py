@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from opbox_ops.onednn import library as onednn
+from opbox_ops.cpu.onednn import library as onednn
 from opbox_service.worker.code_worker import own_packages
 from tests.contract.isolation import settings
 from tests.contract.live import Live

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox_ops.cpu.algorithms import blocked_product as products_in_blocks
+from opbox_ops.cpu.algorithms import norm_numbers as module
+from opbox_ops.cpu.algorithms import winograd as tiled_convolutions
+from opbox_ops.cpu.algorithms.norm_numbers import norm_numbers
+from opbox_ops.cpu.algorithms.norm_sweeps import BLOCK
+from opbox_ops.cpu.onednn import blocked_recipe, product, winograd_convolution
 from opbox_ops.cpu.runtime import c_compiler
-from opbox_ops.nn import blocked_product as products_in_blocks
-from opbox_ops.nn import norm_numbers as module
-from opbox_ops.nn import winograd as tiled_convolutions
 from opbox_ops.nn.batch_norm import BatchNormParams
-from opbox_ops.nn.norm_numbers import norm_numbers
-from opbox_ops.nn.norm_sweeps import BLOCK
 from opbox_ops.nn.normalized_convolution import NORMALIZED_CONVOLUTION
-from opbox_ops.onednn import blocked_recipe, product, winograd_convolution
 from opbox_service.executor import compile_plan
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.normalized_convolutions import normalized_convolutions

@@ -10,8 +10,8 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
+from opbox_ops.cpu.onednn import product
 from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD
-from opbox_ops.onednn import product
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes import PASSES
 from tests.executor.test_parts import compiled, operators

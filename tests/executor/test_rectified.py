@@ -9,8 +9,8 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
+from opbox_ops.cpu.onednn import product, winograd_convolution
 from opbox_ops.nn.rectified import RECTIFIED
-from opbox_ops.onednn import product, winograd_convolution
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.rectified import rectified
 from tests.allocations import counted
@@ -190,7 +190,7 @@ def test_without_such_kernels_there_are_two_steps(level, monkeypatch):
     monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", level)
     monkeypatch.setenv("OPBOX_WINOGRAD", "0")
     monkeypatch.setattr(product, "blocked_product", lambda: None)
-    monkeypatch.setattr("opbox_ops.onednn.blocked_recipe.blocked_product", lambda: None)
+    monkeypatch.setattr("opbox_ops.cpu.onednn.blocked_recipe.blocked_product", lambda: None)
     highest_level.cache_clear()
     try:
         executor, _ = runs(network(), PASSES)

@@ -11,8 +11,8 @@ import pytest
 import opbox as mx
 from opbox_ops.accumulation import NARROW
 from opbox_ops.backend import backend_for
+from opbox_ops.cpu.onednn import product
 from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED
-from opbox_ops.onednn import product
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import bind, compile_plan
 from opbox_service.executor.passes import PASSES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opbox_ops.compute import Array
-from opbox_ops.nn.blocked_product import ProductSizes
+from opbox_ops.cpu.algorithms.blocked_product import ProductSizes
 
 __all__ = ["bits_of", "factors", "numbers"]
 
@@ -31,8 +31,8 @@ def bits_of(*shapes: tuple[int, int, int]) -> str:
     """
     return f"""
 import numpy as np
-from opbox_ops.nn.blocked_product import ProductSizes, blocked_product
-from opbox_ops.onednn.library import library
+from opbox_ops.cpu.algorithms.blocked_product import ProductSizes, blocked_product
+from opbox_ops.cpu.onednn.library import library
 library()
 kernel = blocked_product()
 rng = np.random.default_rng(0)

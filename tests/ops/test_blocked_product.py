@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array
+from opbox_ops.cpu.algorithms import blocked_product as blocked_product_module
+from opbox_ops.cpu.algorithms.blocked_product import TEXT, BlockedProduct, ProductSizes, compiled
+from opbox_ops.cpu.algorithms.column_sums import column_sums, new_kernel
+from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
 from opbox_ops.cpu.runtime.processor import has_avx512
-from opbox_ops.nn import blocked_product as blocked_product_module
-from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, compiled
-from opbox_ops.nn.column_sums import column_sums, new_kernel
-from opbox_ops.nn.window_sizes import WindowSizes
 from tests.allocations import counted
 from tests.machine import needs_vectors
 from tests.vectors_of_8 import with_vectors_of_8

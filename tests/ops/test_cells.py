@@ -11,11 +11,11 @@ import pytest
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec, Mode, OpContext
-from opbox_ops.nn import blocked_product
-from opbox_ops.nn.blocked_product import ProductSizes
-from opbox_ops.onednn import product
-from opbox_ops.onednn.product import block_matmul, packed_columns
-from opbox_ops.rnn.cells import Cells, compiled_cells
+from opbox_ops.cpu.algorithms import blocked_product
+from opbox_ops.cpu.algorithms.blocked_product import ProductSizes
+from opbox_ops.cpu.algorithms.recurrent_cells import Cells, compiled_cells
+from opbox_ops.cpu.onednn import product
+from opbox_ops.cpu.onednn.product import block_matmul, packed_columns
 from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
 from opbox_ops.rnn.steps import Kernels

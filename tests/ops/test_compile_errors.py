@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from opbox_ops.cpu.algorithms import blocked_product, short_rows, winograd
 from opbox_ops.cpu.runtime import c_compiler, processor
 from opbox_ops.cpu.runtime.c_kernel import CKernel
-from opbox_ops.nn import blocked_product, layer_norm_rows, lrn_channels, short_rows, winograd
+from opbox_ops.nn import layer_norm_rows, lrn_channels
 from tests.machine import needs_compiler, needs_vectors
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from opbox_ops.onednn.library import PACKAGE, VERSION
+from opbox_ops.cpu.onednn.library import PACKAGE, VERSION
 from tests.machine import has_compiler, needs_compiler, needs_onednn
 
 ROOT = Path(__file__).parents[2]

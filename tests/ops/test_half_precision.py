@@ -16,10 +16,10 @@ from opbox_ops import registry
 from opbox_ops.accumulation import NARROW
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
+from opbox_ops.cpu.onednn import by_images, convolution, half_pointwise, half_precision, half_product
+from opbox_ops.cpu.onednn.half_pointwise import HalfPointwise
+from opbox_ops.cpu.onednn.library import library
 from opbox_ops.layout import CHANNELS_LAST
-from opbox_ops.onednn import by_images, convolution, half_pointwise, half_precision, half_product
-from opbox_ops.onednn.half_pointwise import HalfPointwise
-from opbox_ops.onednn.library import library
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load

@@ -112,7 +112,7 @@ BITS = """
 import sys
 import numpy as np
 from opbox_ops.nn.layer_norm_rows import layer_norm_rows, room_of
-from opbox_ops.onednn.library import library
+from opbox_ops.cpu.onednn.library import library
 library()
 kernel = layer_norm_rows()
 rng = np.random.default_rng(0)

@@ -19,11 +19,11 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.compute import LEVELS, ArraySpec, CallSpec, highest_level
+from opbox_ops.cpu.onednn import library as onednn
+from opbox_ops.cpu.onednn.library import library
 from opbox_ops.cpu.runtime import gomp_threads
 from opbox_ops.cpu.runtime.c_compiler import spins
 from opbox_ops.cpu.runtime.gomp_threads import LEAST, MOST, SPINS, rounds_of
-from opbox_ops.onednn import library as onednn
-from opbox_ops.onednn.library import library
 from tests.cases import all_cases
 from tests.cases.case import Case
 from tests.cases.values import is_float
@@ -116,8 +116,8 @@ def test_a_compiled_kernel_loads_the_threads_so_too() -> None:
     """Without oneDNN before it: a kernel is linked with libgomp."""
     script = """if True:
         import os
-        from opbox_ops.nn.blocked_product import blocked_product
-        from opbox_ops.onednn.library import library
+        from opbox_ops.cpu.algorithms.blocked_product import blocked_product
+        from opbox_ops.cpu.onednn.library import library
         compiled = blocked_product() is not None
         print(compiled, library.cache_info().currsize, os.environ.get("GOMP_SPINCOUNT"))
     """

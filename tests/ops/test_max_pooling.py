@@ -11,9 +11,9 @@ import pytest
 import opbox as mx
 from opbox_ops.accumulation import NARROW
 from opbox_ops.compute import Array
+from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
+from opbox_ops.cpu.onednn.library import library
 from opbox_ops.nn.max_pooling import MaxPooling, max_pooling
-from opbox_ops.nn.window_sizes import WindowSizes
-from opbox_ops.onednn.library import library
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
@@ -124,7 +124,7 @@ THREADS_SCRIPT = """
 import sys
 import numpy as np
 from opbox_ops.nn.max_pooling import max_pooling
-from opbox_ops.nn.window_sizes import WindowSizes
+from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
 kernel, rng = max_pooling(), np.random.default_rng(0)
 windows = WindowSizes((1, 70, 61, 24), (35, 31), (3, 3), (2, 2), (1, 1), (1, 1))
 data, gout = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 70, 61, 24), (1, 35, 31, 24)))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops.nn import norm_sweeps
-from opbox_ops.nn.norm_sweeps import Norm, NormSweeps
-from opbox_ops.onednn.library import library
+from opbox_ops.cpu.algorithms import norm_sweeps
+from opbox_ops.cpu.algorithms.norm_sweeps import Norm, NormSweeps
+from opbox_ops.cpu.onednn.library import library
 from tests.allocations import counted
 from tests.machine import needs_compiler, needs_onednn
 

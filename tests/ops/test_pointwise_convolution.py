@@ -9,13 +9,13 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import Array, Mode, highest_level
-from opbox_ops.nn import blocked_product
-from opbox_ops.nn.blocked_product import ProductSizes
-from opbox_ops.onednn import pointwise_convolution as pointwise
-from opbox_ops.onednn import product
-from opbox_ops.onednn.blocked_recipe import BlockedRecipe
-from opbox_ops.onednn.pointwise_convolution import PointwiseConvolution, pointwise_convolution
-from opbox_ops.onednn.primitive import MemoryFormat, Recipe
+from opbox_ops.cpu.algorithms import blocked_product
+from opbox_ops.cpu.algorithms.blocked_product import ProductSizes
+from opbox_ops.cpu.onednn import pointwise_convolution as pointwise
+from opbox_ops.cpu.onednn import product
+from opbox_ops.cpu.onednn.blocked_recipe import BlockedRecipe
+from opbox_ops.cpu.onednn.pointwise_convolution import PointwiseConvolution, pointwise_convolution
+from opbox_ops.cpu.onednn.primitive import MemoryFormat, Recipe
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops import row_kernels
+from opbox_ops.cpu.algorithms import softmax_rows as row_kernels
 from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.expression import numpy_loops
 from tests.machine import needs_compiler
@@ -188,7 +188,7 @@ BITS = """
 import os, sys
 os.environ["OPBOX_C_KERNELS"] = "now"
 import numpy as np
-from opbox_ops.row_kernels import kernels_for
+from opbox_ops.cpu.algorithms.softmax_rows import kernels_for
 results = []
 for dtype, shape in (("float32", (700, 100)), ("float64", (90, 1001))):
     kernels = kernels_for(np.dtype(dtype))

@@ -9,11 +9,11 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import Array
-from opbox_ops.nn.short_rows import LONGEST, short_rows
-from opbox_ops.nn.window_sizes import WindowSizes
-from opbox_ops.onednn import by_images
-from opbox_ops.onednn import short_rows as recipes
-from opbox_ops.onednn.primitive import MemoryFormat
+from opbox_ops.cpu.algorithms.short_rows import LONGEST, short_rows
+from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
+from opbox_ops.cpu.onednn import by_images
+from opbox_ops.cpu.onednn import short_rows as recipes
+from opbox_ops.cpu.onednn.primitive import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
@@ -107,8 +107,8 @@ def test_what_is_not_a_number_stays_in_its_taps(place: tuple[int, int]) -> None:
 THREADS_SCRIPT = """
 import sys
 import numpy as np
-from opbox_ops.nn.short_rows import short_rows
-from opbox_ops.nn.window_sizes import WindowSizes
+from opbox_ops.cpu.algorithms.short_rows import short_rows
+from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
 kernel, rng = short_rows(), np.random.default_rng(0)
 windows = WindowSizes((1, 40, 41, 3), (20, 21), (7, 7), (2, 2), (1, 1), (3, 3))
 gout, data = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 20, 21, 64), (1, 40, 41, 3)))

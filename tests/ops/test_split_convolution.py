@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array, Mode
-from opbox_ops.nn import blocked_product as blocks
-from opbox_ops.nn.blocked_product import TEXT, blocked_product, compiled
-from opbox_ops.onednn import split_convolution as module
-from opbox_ops.onednn.convolution import backward_data_recipe, forward_by_images
-from opbox_ops.onednn.primitive import MemoryFormat
-from opbox_ops.onednn.rectified import rectified
-from opbox_ops.onednn.split_convolution import SplitConvolution, split_convolution, split_data_gradient
+from opbox_ops.cpu.algorithms import blocked_product as blocks
+from opbox_ops.cpu.algorithms.blocked_product import TEXT, blocked_product, compiled
+from opbox_ops.cpu.onednn import split_convolution as module
+from opbox_ops.cpu.onednn.convolution import backward_data_recipe, forward_by_images
+from opbox_ops.cpu.onednn.primitive import MemoryFormat
+from opbox_ops.cpu.onednn.rectified import rectified
+from opbox_ops.cpu.onednn.split_convolution import SplitConvolution, split_convolution, split_data_gradient
 from tests.allocations import counted
 from tests.machine import has_matrix_unit, needs_avx512_words, needs_onednn
 from tests.matrix_unit_in_c import with_unit_in_c

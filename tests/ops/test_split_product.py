@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array
-from opbox_ops.nn import blocked_product as blocks
-from opbox_ops.nn.blocked_product import TEXT, BlockedProduct, ProductSizes, compiled
-from opbox_ops.nn.window_sizes import WindowSizes
+from opbox_ops.cpu.algorithms import blocked_product as blocks
+from opbox_ops.cpu.algorithms.blocked_product import TEXT, BlockedProduct, ProductSizes, compiled
+from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
 from tests.allocations import counted
 from tests.machine import has_matrix_unit, needs_avx512_words
 from tests.matrix_unit_in_c import with_unit_in_c

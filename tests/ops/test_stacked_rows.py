@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbox_ops.nn import stacked_rows as module
+from opbox_ops.cpu.algorithms import stacked_rows as module
+from opbox_ops.cpu.algorithms.stacked_rows import new_kernel, stacked_rows
 from opbox_ops.nn.shared_product import stacked_by
-from opbox_ops.nn.stacked_rows import new_kernel, stacked_rows
 
 from .thread_counts import assert_same_bits
 
@@ -53,7 +53,7 @@ def test_other_shapes() -> None:
 
 BITS = """
 import numpy as np
-from opbox_ops.nn.stacked_rows import stacked_rows
+from opbox_ops.cpu.algorithms.stacked_rows import stacked_rows
 arrays = [np.random.default_rng(i).standard_normal((40, 1000), dtype=np.float32) for i in range(5)]
 target, sums = np.zeros((200, 1000), np.float32), np.zeros(1000, np.float32)
 stacked_rows(target, arrays, sums)()

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_ops.nn import blocked_product as blocks
-from opbox_ops.onednn import recurrent
-from opbox_ops.rnn.layout import GATES, Sizes
-from opbox_ops.rnn.unit_steps import (
+from opbox_ops.cpu.algorithms import blocked_product as blocks
+from opbox_ops.cpu.algorithms.unit_steps import (
     TEXT,
     UnitSteps,
     compiled,
@@ -20,6 +18,8 @@ from opbox_ops.rnn.unit_steps import (
     room_numbers,
     unit_steps,
 )
+from opbox_ops.cpu.onednn import recurrent
+from opbox_ops.rnn.layout import GATES, Sizes
 from tests.machine import has_matrix_unit, needs_avx512_words, needs_matrix_unit
 from tests.matrix_unit_in_c import with_unit_in_c
 

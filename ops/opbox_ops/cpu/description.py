@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ..compute import LEVELS, highest_level
-from ..onednn import library as onednn
+from .onednn import library as onednn
 from .runtime import c_compiler
 
 __all__ = ["CPUDescription", "cpu_description"]

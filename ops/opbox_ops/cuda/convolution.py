@@ -28,7 +28,9 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..cudnn.convolution import takes
 from ..nn.columns import Geometry
 from ..nn.convolution import ConvolutionParams, backward, op, strides
+from ..nn.convolution_v1 import op as first_version
 from ..nn.window import is_last
+from ..operator import Op
 from .bias import BIAS, bias_gradient
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
 from .product import product
@@ -194,13 +196,18 @@ def _temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
     return [Temp((size,), plan.wide) for size in sizes]
 
 
-@op.compute(
-    "gpu",
-    level="generated",
-    prepares=True,
-    accepts=lambda p, call: _accepts(p, call, call.inputs[0], call.outputs[0]),
-    temps=_temps,
-)
+def _forward_of(operator: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return operator.compute(
+        "gpu",
+        level="generated",
+        prepares=True,
+        accepts=lambda p, call: _accepts(p, call, call.inputs[0], call.outputs[0]),
+        temps=_temps,
+    )
+
+
+@_forward_of(op)
+@_forward_of(first_version)
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (data, weight, *bias), calls = contiguous(ctx, inputs)
     out, plan = outputs[0], _Plan(p, data, outputs[0])

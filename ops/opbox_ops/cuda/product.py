@@ -9,7 +9,7 @@ import numpy as np
 
 from ..bound_calls import as_one
 from ..compute import Array
-from ..large_products import is_large, matmul_in_pieces
+from ..cpu.algorithms.large_products import is_large, matmul_in_pieces
 from .cublas import batched_product
 from .precision import allow_tf32
 

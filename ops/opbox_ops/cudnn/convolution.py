@@ -32,7 +32,7 @@ from ..cuda.bias import bias_gradient, last_bias_gradient, last_parts
 from ..cuda.kernel import contiguous
 from ..cuda.precision import allow_tf32
 from ..layout import CHANNELS_LAST, laid, lie
-from ..nn import convolution, deconvolution
+from ..nn import convolution, convolution_v1, deconvolution
 from ..nn.convolution import ConvolutionParams
 from ..nn.deconvolution import DeconvolutionParams
 from ..nn.window import channels_first, first, is_last
@@ -221,6 +221,7 @@ def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     return as_one(calls)
 
 
-for _family in (convolution, deconvolution):
+for _family in (convolution, convolution_v1, deconvolution):
     _family.op.compute("gpu", level="library", prepares=True, accepts=takes, temps=_temps)(_forward)
+for _family in (convolution, deconvolution):
     _family.backward.compute("gpu", level="library", prepares=True, accepts=takes, temps=_temps)(_backward)

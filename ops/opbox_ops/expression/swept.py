@@ -18,8 +18,8 @@ import numpy as np
 from ..accumulation import is_narrow
 from ..bound_calls import Call
 from ..compute import Array
+from ..cpu.onednn.library import library, shared_threads
 from ..cpu.runtime import c_compiler
-from ..onednn.library import library, shared_threads
 from .c_source import THREADED, c_source, work_of
 from .numpy_loops import Loop, loop_of
 from .program import Program

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compute import Array
-from ..large_products import matmul_in_pieces
+from ..cpu.algorithms.large_products import matmul_in_pieces
 from ..pausing import pause
 
 __all__ = ["LARGE", "slogdet"]

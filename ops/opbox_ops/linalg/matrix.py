@@ -14,9 +14,9 @@ import numpy as np
 from opbox_protocol.errors import BadRequestError, ShapeError
 
 from ..compute import Array, Arrays, ArraySpec, Temp
+from ..cpu.algorithms.large_products import matmul_in_pieces
 from ..index.counting import count_up
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
-from ..large_products import matmul_in_pieces
 from ..pausing import in_one_piece, pause
 from .dot import first_known
 

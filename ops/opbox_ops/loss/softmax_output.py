@@ -25,6 +25,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..bound_calls import Call
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cpu.algorithms.softmax_rows import row_kernels, switching
 from ..gradient import backward_node
 from ..index.counting import count_up
 from ..index.positions import put_rows, take_rows, whole
@@ -33,7 +34,6 @@ from ..nn.softmax import softmax_call, softmax_into, softmax_temps
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
 from ..registry import register, register_backward
-from ..row_kernels import row_kernels, switching
 
 
 class SoftmaxOutputParams(Params):

@@ -17,9 +17,9 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import is_narrow
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
+from ..cpu.algorithms.large_products import MOST
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
-from ..large_products import MOST
 from ..linalg.product import product, wide_copies
 from ..node import Entry, Node
 from ..params import Bool, Field, Params, PositiveInt

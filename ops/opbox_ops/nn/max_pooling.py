@@ -21,13 +21,13 @@ from ..accumulation import NARROW, is_narrow
 from ..bound_calls import c_call
 from ..call_list import CallList
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cpu.algorithms.window_sizes import WindowSizes
 from ..cpu.runtime import c_compiler
 from ..cpu.runtime.kernel_text import kernel_text
 from ..expression.conversion import converting
 from ..layout import CHANNELS_LAST, as_laid, laid, lie
 from .pooling import PoolingParams, backward, op, taps_of
 from .window import channels_first, is_last
-from .window_sizes import WindowSizes
 
 __all__ = ["MaxPooling", "backward_windows", "forward_windows", "max_pooling"]
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cpu.algorithms.norm_sweeps import Norm, NormSweeps
 from ..layout import CHANNELS_LAST, physical
 from ..operator import Op
 from ..params import Params
 from .batch_norm import BatchNormParams, settle_gamma
-from .norm_sweeps import Norm, NormSweeps
 
 __all__ = [
     "NORMALIZED_RELU",

@@ -22,13 +22,13 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import accumulation_type
 from ..bound_calls import Call, nothing
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..cpu.algorithms.softmax_rows import row_kernels, switching
 from ..gradient import backward_node
 from ..index.counting import count_up
 from ..infer import FLOATS, ShapeList, TypeList, all_same_float, canonical_axis, show_shape, summary
 from ..node import Entry, Node
 from ..params import Field, Int, OptBool, OptFloat, Params
 from ..registry import Op, Slot, register, register_backward, when
-from ..row_kernels import row_kernels, switching
 
 __all__ = ["softmax_call", "softmax_into", "softmax_temps"]
 

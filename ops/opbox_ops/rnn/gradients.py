@@ -18,12 +18,12 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from ..compute import Array
+from ..cpu.algorithms.recurrent_cells import Cells
+from ..cpu.algorithms.unit_steps import UnitSteps
 from ..pausing import pause
-from .cells import Cells
 from .layout import Weights
 from .scratch import UNIT_COLUMNS
 from .steps import Columns, Direction
-from .unit_steps import UnitSteps
 
 __all__ = ["back"]
 

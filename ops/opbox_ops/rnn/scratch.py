@@ -12,9 +12,9 @@ import numpy as np
 
 from ..cache import CACHE_BYTES
 from ..compute import Arrays, Temp
-from ..nn.blocked_product import ProductSizes, padded
+from ..cpu.algorithms.blocked_product import ProductSizes, padded
+from ..cpu.algorithms.unit_steps import packed_numbers, room_numbers
 from .layout import Sizes, reserve_size
-from .unit_steps import packed_numbers, room_numbers
 
 __all__ = ["UNIT_COLUMNS", "Scratch", "packed_sizes", "backward_temps", "forward_temps", "scratch"]
 

@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ..compute import Array
+from ..cpu.algorithms.recurrent_cells import Cells
+from ..cpu.algorithms.unit_steps import UnitSteps
 from ..pausing import pause
-from .cells import Cells
 from .layout import Weights
 from .scratch import Scratch
-from .unit_steps import UnitSteps
 
 __all__ = ["Columns", "Direction", "Kernels"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from opbox_ops.compute import Array, CallSpec, Compute, OpContext, OpReq
+from opbox_ops.cpu.onednn.reorder import REORDER as ONEDNN_REORDER
 from opbox_ops.cuda.reorder import REORDER as CUDA_REORDER
 from opbox_ops.node import Node
-from opbox_ops.onednn.reorder import REORDER as ONEDNN_REORDER
 
 from .plan import Plan, Step
 

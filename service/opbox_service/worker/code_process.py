@@ -39,8 +39,8 @@ def main(argv: list[str]) -> None:
             path if path is None else Path(opened(path)) for path in (header["kernels"], header["onednn"])
         )
         confine(Bounds(**header["bounds"]))
+        from opbox_ops.cpu.onednn import library as onednn
         from opbox_ops.cpu.runtime import c_compiler  # numpy's threads are to be confined as well
-        from opbox_ops.onednn import library as onednn
 
         from .process import run
 

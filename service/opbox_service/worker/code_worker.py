@@ -19,8 +19,8 @@ from typing import Any
 import structlog
 
 from opbox_ops.backend.kernel_cache import SHARED as SHARED_KERNELS
+from opbox_ops.cpu.onednn import library as onednn
 from opbox_ops.cpu.runtime import c_compiler
-from opbox_ops.onednn import library as onednn
 from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
 
 from ..accounting.books import Books

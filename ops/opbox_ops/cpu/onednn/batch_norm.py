@@ -1,0 +1,173 @@
+"""BatchNorm by oneDNN, the channels second or last: forward and gradients; the reference's notes of statistics.
+
+oneDNN takes and gives the variance, MXNet's outputs have 1 / sqrt(variance + eps): the one is made of the other, a
+number a channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ...compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ...layout import as_laid, laid, lie
+from ...nn.batch_norm import BatchNormParams, backward, invert, move, op, settle_gamma
+from .cache import RECIPES
+from .library import ArgumentNumber, Flag, Propagation
+from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
+
+
+@lru_cache(maxsize=RECIPES)
+def _forward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
+    channels = MemoryFormat.plain(data.shape[1:2], "float32")
+    operands = [
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DESTINATION, data, written=True),
+        Operand(ArgumentNumber.MEAN, channels, written=of_batch),
+        Operand(ArgumentNumber.VARIANCE, channels, written=of_batch),
+        Operand(ArgumentNumber.SHIFT, channels),
+        *([Operand(ArgumentNumber.SCALE, channels)] if scale else []),
+    ]
+
+    def arguments(source: int, target: int, *_: int) -> tuple[Any, ...]:
+        return (Propagation.TRAINING, source, target, eps, _flags(scale, of_batch))
+
+    return Recipe.of("batch_normalization_forward", operands, arguments)
+
+
+@lru_cache(maxsize=RECIPES)
+def _backward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
+    channels = MemoryFormat.plain(data.shape[1:2], "float32")
+    operands = [
+        Operand(ArgumentNumber.DIFF_DESTINATION, data),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
+        Operand(ArgumentNumber.MEAN, channels),
+        Operand(ArgumentNumber.VARIANCE, channels),
+        Operand(ArgumentNumber.DIFF_SHIFT, channels, written=True),
+        *(
+            [Operand(ArgumentNumber.SCALE, channels), Operand(ArgumentNumber.DIFF_SCALE, channels, written=True)]
+            if scale
+            else []
+        ),
+    ]
+
+    def arguments(target: int, source: int, into: int, *_: int) -> tuple[Any, ...]:
+        return (Propagation.BACKWARD, into, target, source, eps, _flags(scale, of_batch))
+
+    hint = _forward(data, eps, scale, of_batch)
+    return None if hint is None else Recipe.of("batch_normalization_backward", operands, arguments, hint)
+
+
+def _flags(scale: bool, of_batch: bool) -> int:
+    return Flag.SHIFT | (Flag.SCALE if scale else 0) | (0 if of_batch else Flag.GLOBAL_STATISTICS)
+
+
+_Pair = tuple[Recipe, Recipe]
+
+
+def _pair(
+    p: BatchNormParams, call: CallSpec, like_data: tuple[int, ...], make: Callable[..., Recipe | None]
+) -> _Pair | None:
+    """The recipes with the moving statistics and with the batch's: which one runs is known in a run.
+
+    The inputs `like_data`, and output 0, are shaped like data.
+    """
+    data = call.outputs[0]
+    ndim = len(data.shape)
+    axis = p.axis % max(1, ndim)
+    if not lie(call, like_data, (0,)) or not takes(data) or not 2 <= ndim <= 5 or axis not in (1, ndim - 1):
+        return None
+    if data.layout != PLAIN and axis != 1:
+        return None
+    memory = memory_of(data, (0, axis, *(i for i in range(1, ndim) if i != axis)))
+    moving, batch = (make(memory, p.eps, not p.fix_gamma, of_batch) for of_batch in (False, True))
+    return None if moving is None or batch is None else (moving, batch)
+
+
+def _rooms(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair | None) -> list[Temp]:
+    """Three arrays of a number a channel, room for output 0 where nobody wants it, and the recipes' temporaries."""
+    room, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else as_laid(data)
+    return [room, room, room, Temp(unread, data.dtype), *(temp for recipe in pair or () for temp in recipe.temps)]
+
+
+def _bind(pair: _Pair | None, rooms: Sequence[Array], moving: Sequence[Array], batch: Sequence[Array]) -> list[Runs]:
+    """Bind the recipe with moving statistics to the arrays `moving`, the one with the batch's to `batch`."""
+    assert pair is not None
+    first = len(pair[0].temps)
+    return [pair[0].bind(rooms[:first], moving), pair[1].bind(rooms[first:], batch)]
+
+
+def _forward_pair(p: BatchNormParams, call: CallSpec) -> _Pair | None:
+    return _pair(p, call, (0,), _forward)
+
+
+def _backward_pair(p: BatchNormParams, call: CallSpec) -> _Pair | None:
+    return _pair(p, call, (0, 1), _backward)
+
+
+@op.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _forward_pair(p, call) is not None,
+    temps=lambda p, call: _rooms(call, call.outputs[0], call.outputs[1], _forward_pair(p, call)),
+    prepares=True,
+)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+    (data, gamma, beta, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
+    xp, (mean, variance, inverse, unread, *rooms) = ctx.xp, ctx.temp
+    out = unread if outputs[0] is None else outputs[0]
+    mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
+    further = () if p.fix_gamma else (gamma,)
+    arrays = [(data, out, *statistics, beta, *further) for statistics in ((moving_mean, moving_var), (mean, variance))]
+    by_moving, by_batch = _bind(_forward_pair(p, ctx.call), rooms, *arrays)
+
+    def call() -> None:
+        settle_gamma(p, ctx, gamma, outputs)
+        if ctx.is_train and not p.use_global_stats:
+            by_batch()
+            invert(xp, variance, p.eps, inverse)
+        else:
+            by_moving()
+            xp.copyto(mean, moving_mean)
+            invert(xp, moving_var, p.eps, inverse)
+
+    return call
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _backward_pair(p, call) is not None,
+    temps=lambda p, call: _rooms(call, call.inputs[1], call.inputs[3], _backward_pair(p, call)),
+    prepares=True,
+)
+def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+    (gout, data, gamma, mean, inverse, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
+    xp, (variance, ggamma, gbeta, unread, *rooms) = ctx.xp, ctx.temp
+    gdata = unread if outputs[0] is None else outputs[0]
+    further = () if p.fix_gamma else (gamma, ggamma)
+    arrays = (gout, data, gdata, mean, variance, gbeta, *further)
+    by_moving, by_batch = _bind(_backward_pair(p, ctx.call), rooms, arrays, arrays)
+
+    def call() -> None:
+        _variance(xp, inverse, p.eps, variance)
+        of_batch = ctx.is_train and not p.use_global_stats
+        (by_batch if of_batch else by_moving)()
+        if outputs[1] is not None:
+            outputs[1][...] = 0 if p.fix_gamma else ggamma
+        if outputs[2] is not None:
+            outputs[2][...] = gbeta
+        if of_batch:
+            move(xp, moving_mean, mean, p.momentum, gbeta)
+            move(xp, moving_var, variance, p.momentum, gbeta)
+
+    return call
+
+
+def _variance(xp: Any, inverse: Array, eps: float, out: Array) -> None:
+    """The variance of which `inverse` is 1 / sqrt(variance + eps)."""
+    xp.square(inverse, out=out)
+    xp.reciprocal(out, out=out)
+    xp.subtract(out, eps, out=out)

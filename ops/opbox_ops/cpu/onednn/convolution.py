@@ -1,0 +1,348 @@
+"""Convolution by oneDNN: one to three dimensions, groups, dilation, channels second or last; forward and gradients.
+
+oneDNN lays the weight out for its kernels, data and out stay as they are: so the weight is reordered in each run, but
+for one that is known to be as it was (`packs`), and its gradient back. Forward of 1 x 1 is a product, which
+`pointwise_convolution` makes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+
+from ...bound_calls import as_one
+from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ...layout import laid, lie
+from ...nn.convolution import ConvolutionParams, backward, op, strides
+from ...nn.convolution_v1 import op as first_version
+from ...nn.window import is_last
+from ...operator import Op
+from .blocked_gradients import BlockedDataGradient, BlockedWeightGradient
+from .by_images import (
+    ByImages,
+    ConvolutionPiece,
+    ConvolutionRecipe,
+    DataPiece,
+    DataRecipe,
+    WeightPiece,
+    WeightRecipe,
+    by_images,
+    images_of,
+)
+from .cache import RECIPES
+from .data_gradient import DataGradient, WindowedGradient, data_gradient
+from .half_pointwise import HalfPointwise, data_as_product, forward_as_product, weight_as_product
+from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
+from .pointwise_convolution import pointwise_convolution
+from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, memory_of, takes
+from .short_rows import short_rows_gradient
+from .split_convolution import split_convolution, split_data_gradient
+from .weight_gradient import WeightGradient, weight_gradient
+from .window_products import data_by_windows, forward_by_windows, weight_by_windows
+from .winograd_convolution import winograd_convolution, winograd_data_gradient, winograd_weight_gradient
+
+_Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Stride, dilation and padding."""
+
+
+@lru_cache(maxsize=RECIPES)
+def _forward(
+    data: MemoryFormat,
+    weight: MemoryFormat,
+    bias: MemoryFormat | None,
+    out: MemoryFormat,
+    window: _Window,
+    adds: bool = False,
+) -> Recipe | None:
+    operands = [
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.WEIGHTS, weight, Query.WEIGHTS, free=True),
+        Operand(ArgumentNumber.DESTINATION, out, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.BIAS, bias)]),
+    ]
+
+    def arguments(source: int, weights: int, target: int, added: int | None = None) -> tuple[Any, ...]:
+        kind = (Propagation.TRAINING, Algorithm.CONVOLUTION_DIRECT)
+        return (*kind, source, weights, added, target, *_window(window))
+
+    return Recipe.of("convolution_forward", operands, arguments, adds=adds)
+
+
+@lru_cache(maxsize=RECIPES)
+def _backward_data(gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window) -> Recipe | None:
+    operands = [
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.WEIGHTS, weight, Query.WEIGHTS, free=True),
+        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
+    ]
+
+    def arguments(target: int, weights: int, source: int) -> tuple[Any, ...]:
+        return (Algorithm.CONVOLUTION_DIRECT, source, weights, target, *_window(window))
+
+    hint = _forward(data, weight, None, gout, window)
+    return None if hint is None else Recipe.of("convolution_backward_data", operands, arguments, hint)
+
+
+@lru_cache(maxsize=RECIPES)
+def _backward_weight(
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
+) -> Recipe | None:
+    operands = [
+        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
+        Operand(ArgumentNumber.SOURCE, data),
+        Operand(ArgumentNumber.DIFF_WEIGHTS, weight, Query.DIFF_WEIGHTS, free=True, written=True),
+        *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
+    ]
+
+    def arguments(target: int, source: int, weights: int, added: int | None = None) -> tuple[Any, ...]:
+        return (Algorithm.CONVOLUTION_DIRECT, source, weights, added, target, *_window(window))
+
+    hint = _forward(data, weight, bias, gout, window)
+    return None if hint is None else Recipe.of("convolution_backward_weights", operands, arguments, hint)
+
+
+def _forward_half(
+    data: MemoryFormat,
+    weight: MemoryFormat,
+    bias: MemoryFormat | None,
+    out: MemoryFormat,
+    window: _Window,
+    adds: bool = False,
+) -> HalfPointwise | None:
+    product = None if adds else forward_as_product(data, weight, bias, out, window)
+    packing = None if product is None else _forward(data, weight, bias, out, window)
+    return None if product is None or packing is None else HalfPointwise(product, packing)
+
+
+def _multiplications(weight: MemoryFormat, out: MemoryFormat) -> int:
+    """Multiplications for an image of out: as many for each position as the weight has numbers."""
+    return math.prod(out.shape[2:]) * math.prod(weight.shape)
+
+
+def forward_by_images(
+    data: MemoryFormat,
+    weight: MemoryFormat,
+    bias: MemoryFormat | None,
+    out: MemoryFormat,
+    window: _Window,
+    adds: bool = False,
+) -> ConvolutionRecipe | None:
+    """A convolution, of arrays data, weight, out and bias where there is one; None where there is none."""
+
+    def make(count: int) -> ConvolutionPiece | None:
+        of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
+        kinds = (
+            *(pointwise_convolution, winograd_convolution, forward_by_windows, split_convolution),
+            *(_forward_half, _forward),
+        )
+        return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
+
+    has_images = (True, False, True, *([] if bias is None else [False]))
+    recipe = by_images(make, out.shape[0], _multiplications(weight, out), has_images)
+    return cast(ConvolutionRecipe | None, recipe)
+
+
+def backward_data_recipe(
+    gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
+) -> DataRecipe | None:
+    """The gradient of a convolution's data, of arrays gout, weight and data's gradient; None where there is none."""
+
+    def make(count: int) -> DataPiece | None:
+        of_images = images_of(gout, count), weight, images_of(data, count), window
+        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, data_as_product, _backward_data
+        return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
+
+    has_images = (True, False, True)
+    recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
+    return cast(DataRecipe | None, recipe)
+
+
+def backward_weight_recipe(
+    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, window: _Window, bias: MemoryFormat | None = None
+) -> WeightRecipe | None:
+    """The gradient of a convolution's weight, of arrays gout, data and the gradients of weight and, if any, of bias.
+
+    None where there is none.
+    """
+
+    def make(count: int) -> WeightPiece | None:
+        of_images = images_of(gout, count), images_of(data, count), weight, bias, window
+        kinds = winograd_weight_gradient, weight_by_windows, short_rows_gradient, weight_as_product, _backward_weight
+        return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
+
+    has_images = (True, True, False, *([] if bias is None else [False]))
+    recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
+    return cast(WeightRecipe | None, recipe)
+
+
+def plain_forward_recipe(
+    data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window
+) -> ConvolutionRecipe | None:
+    """A convolution without bias, of arrays data, weight and out; None where there is none."""
+    return forward_by_images(data, weight, None, out, window)
+
+
+def _window(window: _Window) -> list[Any]:
+    """Stride, dilation, padding before and after, as oneDNN takes them: a dilation of 0 skips nothing."""
+    stride, dilate, pad = window
+    return [dims(numbers) for numbers in (stride, tuple(d - 1 for d in dilate), pad, pad)]
+
+
+def _weight(p: ConvolutionParams, weight: MemoryFormat) -> MemoryFormat:
+    """The weight with its groups as an axis of their own, in front."""
+    if p.num_group == 1:
+        return weight
+    filters = p.num_filter // p.num_group
+    shape = (p.num_group, filters, *weight.shape[1:])
+    return MemoryFormat(shape, (filters * weight.strides[0], *weight.strides), weight.dtype)
+
+
+def _memories(
+    p: ConvolutionParams, call: CallSpec, data: int, out: int
+) -> tuple[MemoryFormat, MemoryFormat, MemoryFormat]:
+    """Describe data, the weight, which follows it, and out: an output in forward, else input 0."""
+    order = (0, len(p.kernel) + 1, *range(1, len(p.kernel) + 1)) if is_last(p.layout) else None
+    target = call.outputs[0] if out < 0 else call.inputs[out]
+    weight = _weight(p, memory_of(call.inputs[data + 1], order))
+    return memory_of(call.inputs[data], order), weight, memory_of(target, order)
+
+
+def type_for_convolutions(call: CallSpec) -> np.dtype[Any] | None:
+    """The one type of all arrays, where oneDNN's kernels are for it: float32, and what the processor multiplies.
+
+    Other types they would widen themselves, which `half_precision` does faster.
+    """
+    dnnl, arrays = library(), (*call.inputs, *call.outputs)
+    types = {array.dtype for array in arrays}
+    if dnnl is None or len(types) > 1 or not takes(*arrays):
+        return None
+    dtype = types.pop()
+    return dtype if dtype == np.float32 or dtype.name in dnnl.multiplied_types else None
+
+
+def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
+    """True if some window is over padding alone: an output may be far larger than data then, and one call very long.
+
+    Without oneDNN a convolution is done a block at a time, between which it may be stopped.
+    """
+    _, dilate, pad = strides(p)
+    return any(q > d * (k - 1) for q, d, k in zip(pad, dilate, p.kernel, strict=True))
+
+
+def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> ConvolutionRecipe | None:
+    """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
+    if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or type_for_convolutions(call) is None:
+        return None
+    data, weight, out = _memories(p, call, 0, -1)
+    bias = None if p.no_bias else memory_of(call.inputs[2])
+    return forward_by_images(data, weight, bias, out, strides(p), adds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    """The recipes of the gradients that a backward call wants; None for one that it does not.
+
+    Attributes:
+        data: data's.
+        weight: weight's and bias's.
+        unread: whether bias's is wanted and weight's, which comes with it, is not.
+    """
+
+    data: DataRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None
+    weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None
+    unread: Temp | None
+
+    @property
+    def temps(self) -> list[Temp]:
+        rooms = [temp for part in (self.data, self.weight) if part is not None for temp in part.temps]
+        return rooms if self.unread is None else [*rooms, self.unread]
+
+
+def _threads() -> int:
+    dnnl = library()
+    return 1 if dnnl is None else dnnl.thread_count
+
+
+def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
+    """Return the recipes of a backward call's gradients; None where oneDNN has no implementation."""
+    wants_bias = not p.no_bias and call.wants(2)
+    if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or type_for_convolutions(call) is None:
+        return None
+    data, weight, out = _memories(p, call, 1, 0)
+    window = strides(p)
+    of_data: DataRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None = None
+    if call.wants(0):
+        of_data = backward_data_recipe(out, weight, data, window)
+        if of_data is not None and p.num_group == 1:
+            of_data = data_gradient(out, weight, data, window, of_data.implementation) or of_data
+    of_weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None = None
+    if call.wants(1) or wants_bias:
+        of_weight = own = backward_weight_recipe(
+            out, data, weight, window, memory_of(call.outputs[2]) if wants_bias else None
+        )
+        if own is not None and p.num_group == 1:
+            last = is_last(p.layout)
+            of_weight = weight_gradient(data, out, window, p.kernel, last, own.implementation, _threads()) or own
+        if of_weight is None:
+            return None
+    if call.wants(0) and of_data is None:
+        return None
+    unread = wants_bias and not call.wants(1)
+    return _Gradients(of_data, of_weight, Temp(call.outputs[1].shape, call.outputs[1].dtype) if unread else None)
+
+
+def _forward_of(operator: Op) -> Callable[..., Any]:
+    """A decorator: the compute of an operator's forward."""
+    return operator.compute(
+        "cpu",
+        level="library",
+        accepts=lambda p, call: forward_recipe(p, call) is not None,
+        temps=lambda p, call: getattr(forward_recipe(p, call), "temps", ()),
+        prepares=True,
+        packs=lambda p, call: getattr(forward_recipe(p, call), "packs", ()),
+    )
+
+
+@_forward_of(op)
+@_forward_of(first_version)
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs | PackedRuns | Callable[[], None]:
+    recipe = forward_recipe(p, ctx.call)
+    assert recipe is not None
+    inputs, outputs = laid(ctx.call, inputs, outputs)
+    arrays = (*inputs[:2], outputs[0], *inputs[2:3])
+    if ctx.packs and not isinstance(recipe, ByImages):
+        return recipe.packed(ctx.temp, arrays, ctx.mode)
+    return recipe.bind(ctx.temp, arrays)
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: gradients(p, call) is not None,
+    temps=lambda p, call: getattr(gradients(p, call), "temps", ()),
+    prepares=True,
+)
+def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+    parts = gradients(p, ctx.call)
+    assert parts is not None
+    (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
+    rooms = iter(ctx.temp)
+    runs: list[Callable[[], None]] = []
+    if parts.data is not None:
+        runs.append(parts.data.bind(list(islice(rooms, len(parts.data.temps))), (gout, weight, outputs[0])))
+    if parts.weight is not None:
+        temps = list(islice(rooms, len(parts.weight.temps)))
+        gweight = next(rooms) if parts.unread is not None else outputs[1]
+        gbias = None if p.no_bias else outputs[2]
+        if isinstance(parts.weight, WeightGradient | BlockedWeightGradient):
+            runs.append(parts.weight.bind(temps, gout, data, gweight, gbias))
+        else:
+            runs.append(parts.weight.bind(temps, (gout, data, gweight, *([] if gbias is None else [gbias]))))
+
+    return as_one(runs)

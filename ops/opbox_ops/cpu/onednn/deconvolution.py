@@ -1,0 +1,143 @@
+"""Deconvolution by oneDNN's convolutions: it is the gradient of one with respect to its data, as a layer.
+
+    out = gradient of data(data, weight) + bias     gdata = convolution(gout, weight)     gweight = gradient of weight
+
+of the convolution from out to data, with its groups, dilation and one to three dimensions, channels second or last.
+Where windows do not overlap, or data is a few positions, NumPy's products are the faster ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...bound_calls import as_one
+from ...compute import PLAIN, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ...layout import laid, lie
+from ...nn.deconvolution import DeconvolutionParams, backward, op, window_of
+from ...nn.window import channels_first, is_last
+from .by_images import ConvolutionRecipe, DataRecipe, WeightRecipe
+from .convolution import backward_data_recipe, backward_weight_recipe, plain_forward_recipe, type_for_convolutions
+from .primitive import MemoryFormat, bind_in_order, memory_of
+
+FEWEST_POSITIONS = 4
+"""Positions of an image of data from which oneDNN is asked. 64 images of 1 x 1, 100 channels to 512 by 4 x 4, take
+12.6 ms forward and 36.9 backward by oneDNN, and 6.2 and 11.0 by NumPy. By stride 2 and 2 x 2,
+2 images of 14 x 14, 512 channels to 256: 10.2 and 13.3, 8.1 and 12.0."""
+
+MOST_PER_POSITION = 4096
+"""Numbers of a weight of bfloat16 for each position of data up to which oneDNN has it as it is. 16 images of 4 x 4,
+512 channels to 256 by 4 x 4 (8,192): 4.7 ms forward and 14.9 with gradients, by way of float32 3.4 and 11.2, as the
+weight is reordered in 1.8; of 8 x 8, 256 channels to 128 (512): 1.3 ms and, by way of float32, 3.5."""
+
+
+class _Memories(NamedTuple):
+    """Descriptions of data, weight and out, and the window of the convolution from out to data."""
+
+    data: MemoryFormat
+    weight: MemoryFormat
+    out: MemoryFormat
+    window: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _memories(
+    p: DeconvolutionParams, call: CallSpec, data: ArraySpec, weight: ArraySpec, out: ArraySpec
+) -> _Memories | None:
+    """None for arrays that oneDNN does not take."""
+    dtype = type_for_convolutions(call)
+    if dtype is None:
+        return None
+    spatial = (channels_first(data.shape, p.layout) or ())[2:]
+    if dtype != np.float32:
+        large = math.prod(weight.shape) > MOST_PER_POSITION * data.shape[0] * math.prod(spatial)
+        if large or not p.no_bias:
+            return None  # a bias is added behind the rounding
+    window = window_of(p, spatial)
+    stride, dilate, pad = window
+    if math.prod(spatial) < FEWEST_POSITIONS or all(s >= k for s, k in zip(stride, p.kernel, strict=True)):
+        return None
+    if any(q > d * (k - 1) for q, d, k in zip(pad, dilate, p.kernel, strict=True)):
+        return None  # an output may be far larger than data then, and one call very long
+    order = (0, len(p.kernel) + 1, *range(1, len(p.kernel) + 1)) if is_last(p.layout) else None
+    memory = memory_of(weight, order)
+    if p.num_group > 1:
+        channels = memory.shape[0] // p.num_group
+        shape = (p.num_group, channels, *memory.shape[1:])
+        memory = MemoryFormat(shape, (channels * memory.strides[0], *memory.strides), memory.dtype)
+    return _Memories(memory_of(data, order), memory, memory_of(out, order), window)
+
+
+def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> DataRecipe | None:
+    if not lie(call, (0,), (0,)):
+        return None
+    memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
+    return None if memories is None else backward_data_recipe(*memories)
+
+
+@op.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _forward_recipe(p, call) is not None,
+    temps=lambda p, call: getattr(_forward_recipe(p, call), "temps", ()),
+    prepares=True,
+)
+def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    recipe = _forward_recipe(p, ctx.call)
+    assert recipe is not None
+    inputs, (out,) = laid(ctx.call, inputs, outputs)
+    runs = recipe.bind(ctx.temp, (*inputs[:2], out))
+    if p.no_bias:
+        return runs
+    bias = inputs[2] if _lie_last(p, ctx.call) else inputs[2].reshape(-1, *(1,) * (out.ndim - 2))
+
+    def call() -> None:
+        runs()
+        np.add(out, bias, out=out)
+
+    return call
+
+
+def _lie_last(p: DeconvolutionParams, call: CallSpec) -> bool:
+    """Return whether the channels of the arrays as they lie, data or gout and all others, come last."""
+    return is_last(p.layout) or call.inputs[0].layout != PLAIN
+
+
+def _gradients(p: DeconvolutionParams, call: CallSpec) -> tuple[ConvolutionRecipe | None, WeightRecipe | None] | None:
+    """Return the recipes of the wanted gradients of data and of weight; None where oneDNN has no implementation."""
+    if not lie(call, (0, 1), (0,)):
+        return None
+    memories = _memories(p, call, call.inputs[1], call.inputs[2], call.inputs[0])
+    if memories is None:
+        return None
+    data, weight, out, window = memories
+    of_data = plain_forward_recipe(out, weight, data, window) if call.wants(0) else None
+    of_weight = backward_weight_recipe(data, out, weight, window) if call.wants(1) else None
+    missing = (call.wants(0) and of_data is None) or (call.wants(1) and of_weight is None)
+    return None if missing else (of_data, of_weight)
+
+
+def _gradient_temps(p: DeconvolutionParams, call: CallSpec) -> list[Temp]:
+    return [temp for recipe in _gradients(p, call) or () if recipe is not None for temp in recipe.temps]
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _gradients(p, call) is not None,
+    temps=_gradient_temps,
+    prepares=True,
+)
+def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+    recipes = _gradients(p, ctx.call)
+    assert recipes is not None
+    (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
+    arrays = (gout, weight, outputs[0]), (data, gout, outputs[1])
+    runs = bind_in_order(recipes, ctx.temp, arrays)
+    if not p.no_bias and outputs[2] is not None:
+        channels = gout.ndim - 1 if _lie_last(p, ctx.call) else 1
+        axes = tuple([axis for axis in range(gout.ndim) if axis != channels])
+        runs.append(lambda: np.sum(gout, axis=axes, out=outputs[2]))
+    return as_one(runs)

@@ -1,0 +1,171 @@
+"""FullyConnected and its gradients in bfloat16 and float16 by oneDNN's matmul, where the processor multiplies them.
+
+    out = data @ weight.T + bias        gdata = gout @ weight        gweight = gout.T @ data        gbias = 1 @ gout
+
+Sums are float32's and are rounded once. Two threads with a matrix unit for bfloat16, us, as it lies, beside float32 by
+the same matmul: 32 x 256 by 256 x 1024 25 and 88, 64 x 1024 by 1024 x 1024 116 and 549, 1024 x 512 by 512 x 2048 1530
+and 7415, 1 x 2048 by 2048 x 1000 154 and 283. float16 has no such unit: matmul widens what it reads of it, and takes
+float32's time. So only small products, and those of few rows, are for it: 8 x 25088 by 25088 x 4096 takes 18 ms, and
+by a weight that is widened first 90; others gain more from the kernels of float32 (`half_precision`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ...bound_calls import as_one
+from ...compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
+from ...expression.conversion import converting
+from ...nn.fully_connected import FullyConnectedParams, backward, op
+from .cache import RECIPES
+from .library import library
+from .matmul import features_of, type_of
+from .primitive import Operand, Recipe, bind_in_order
+from .product import MOST, Sizes, if_fast, product_recipe
+
+__all__ = ["HalfProduct", "half_packing_recipe", "half_product"]
+
+MOST_SMALL, MOST_ROWS = 1 << 27, 16
+"""Multiplications, and rows, columns or terms, up to which a product of float16 is for oneDNN."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfProduct:
+    """A recipe for arrays a, b, out and bias if any, of one type; with the methods of a `Recipe`.
+
+    Attributes:
+        recipe: oneDNN's.
+        widened: numbers of the bias, which a product of float16 reads as float32; 0: none.
+    """
+
+    recipe: Recipe
+    widened: int
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return self.recipe.operands
+
+    @property
+    def implementation(self) -> str:
+        return self.recipe.implementation
+
+    @property
+    def temps(self) -> list[Temp]:
+        return [*self.recipe.temps, Temp((self.widened,))]
+
+    def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Callable[[], Any]:
+        *others, wide = temps
+        if not self.widened:
+            return self.recipe.bind(others, arrays)
+        return as_one([converting(arrays[3], wide), self.recipe.bind(others, (*arrays[:3], wide))])
+
+
+@lru_cache(maxsize=RECIPES)
+def half_product(
+    dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: tuple[bool, bool], batch: int | None = None
+) -> HalfProduct | None:
+    """out = a @ b, as `product_recipe` has it; None where oneDNN is not to compute it."""
+    dnnl = library()
+    if dnnl is None or not 0 < math.prod(sizes) * (1 if batch is None else batch) < MOST:
+        return None
+    few = math.prod(sizes) <= MOST_SMALL or min(sizes) <= MOST_ROWS
+    if dtype.name not in dnnl.multiplied_types and not (dtype == np.float16 and few):
+        return None
+    recipe = if_fast(product_recipe(sizes, bias, transposed, dtype=dtype, batch=batch))
+    return None if recipe is None else HalfProduct(recipe, sizes[2] if bias and dtype == np.float16 else 0)
+
+
+def half_packing_recipe(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: bool) -> Recipe | None:
+    """out = a @ b.T + bias, or a @ b, with b packed beforehand; None where oneDNN is not to compute it."""
+    product = half_product(dtype, sizes, bias, (False, transposed))
+    if product is None or product.widened or dtype.name not in getattr(library(), "multiplied_types", ()):
+        return None
+    recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, dtype=dtype))
+    return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
+
+
+def _forward(p: FullyConnectedParams, call: CallSpec) -> HalfProduct | None:
+    dtype = type_of(call)
+    if dtype is None:
+        return None
+    rows, features = features_of(p, call.inputs[0])
+    return half_product(dtype, (rows, features, p.num_hidden), not p.no_bias, (False, True))
+
+
+def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:
+    product = _forward(p, ctx.call)
+    assert product is not None
+    *temps, wide = ctx.temp
+    execute = product.recipe.rebound(temps)
+
+    def run(inputs: Arrays, outputs: Outputs) -> None:
+        bias = inputs[2:]
+        if product.widened:
+            np.copyto(wide, inputs[2])
+            bias = (wide,)
+        execute((*inputs[:2], outputs[0], *bias))
+
+    return run
+
+
+@op.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _forward(p, call) is not None,
+    temps=lambda p, call: getattr(_forward(p, call), "temps", ()),
+    prepares=True,
+    reusable=_reusable,
+)
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    product = _forward(p, ctx.call)
+    assert product is not None
+    return product.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:]))
+
+
+def _gradients(p: FullyConnectedParams, call: CallSpec) -> list[HalfProduct | None] | None:
+    """The products of the gradients of data, weight and bias, None for one that is not wanted.
+
+    None where oneDNN is not to compute one of them.
+    """
+    dtype = type_of(call)
+    if dtype is None:
+        return None
+    rows, features = features_of(p, call.inputs[1])
+    hidden = p.num_hidden
+    sizes: list[tuple[Sizes, tuple[bool, bool]]] = [
+        ((rows, hidden, features), (False, False)),
+        ((hidden, rows, features), (True, False)),
+        ((1, rows, hidden), (False, False)),
+    ]
+    products = [
+        half_product(dtype, size, False, transposed) if call.wants(k) else None
+        for k, (size, transposed) in enumerate(sizes[: len(call.outputs)])
+    ]
+    missing = any(product is None and call.wants(k) for k, product in enumerate(products))
+    return None if missing or not any(products) else products
+
+
+def _gradient_temps(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
+    return [temp for product in _gradients(p, call) or () if product is not None for temp in product.temps]
+
+
+@backward.compute(
+    "cpu",
+    level="library",
+    accepts=lambda p, call: _gradients(p, call) is not None,
+    temps=_gradient_temps,
+    prepares=True,
+)
+def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    gout, data, weight = inputs
+    factors: list[tuple[Array, Array]] = [(gout, weight), (gout, data)]
+    if len(outputs) > 2:
+        factors.append((np.ones(features_of(p, ctx.call.inputs[1])[0], gout.dtype), gout))
+    arrays = [(*pair, out) for pair, out in zip(factors, outputs, strict=True)]
+    return as_one(bind_in_order(_gradients(p, ctx.call) or (), ctx.temp, arrays))

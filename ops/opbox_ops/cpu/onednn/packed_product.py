@@ -1,0 +1,75 @@
+"""FullyConnected, or its gradient, called many times with one weight, which is laid out once for all calls.
+
+    pack        weight (num_hidden, features) -> packed: bytes, as the kernel wants it for data of these rows
+    product     data, weight, bias, packed -> out          ograd, weight, packed -> data's gradient
+
+Results are those of the operators, to the last bit where no matrix unit computes them. The calls of a recurrent network
+wait for one another, so that their products stay apart; their weight is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ...nn.fully_connected import FullyConnectedParams, backward, op
+from ...nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD, PackedProduct, PackParams
+from ...operator import Op
+from .half_product import half_packing_recipe
+from .matmul import features_of, type_of
+from .product import ProductRecipe, packing_recipe
+
+__all__ = ["LEAST_CALLS"]
+
+RecipeOf: TypeAlias = Callable[[FullyConnectedParams, CallSpec], ProductRecipe | None]
+"""From parameters and call to the recipe of a product with a packed weight; None where there is none."""
+
+
+def _recipe(call: CallSpec, sizes: tuple[int, int, int], bias: bool, transposed: bool) -> ProductRecipe | None:
+    dtype = type_of(call)
+    if dtype == np.float32:
+        return packing_recipe(sizes, bias, transposed=transposed)
+    return None if dtype is None else half_packing_recipe(dtype, sizes, bias, transposed)
+
+
+def _forward_recipe(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
+    return _recipe(call, (*features_of(p, call.inputs[0]), p.num_hidden), not p.no_bias, transposed=True)
+
+
+def _backward_recipe(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | None:
+    rows, features = features_of(p, call.inputs[1])
+    return _recipe(call, (rows, p.num_hidden, features), bias=False, transposed=False)
+
+
+def _attach(of: Op, reads: tuple[int, ...], pack: Op, product: Op, recipe: RecipeOf) -> None:
+    """Give an operator its packed product, which computes by `recipe`."""
+
+    def nbytes(p: FullyConnectedParams, call: CallSpec) -> int | None:
+        packing = recipe(p, call)
+        return None if packing is None else int(packing.temps[1].shape[0])
+
+    def of_pack(p: PackParams) -> ProductRecipe:
+        packing = recipe(p.params, p.call)
+        assert packing is not None
+        return packing
+
+    def temps(p: PackParams, call: CallSpec) -> list[Temp]:
+        return [of_pack(p).temps[0]]
+
+    @pack.compute("cpu", level="library", temps=temps, prepares=True)
+    def _(p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+        return of_pack(p).pack(1, ctx.temp[0], inputs[0], outputs[0])
+
+    @product.compute("cpu", level="library", temps=temps, prepares=True)
+    def _(p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+        first, weight, *bias, packed = inputs
+        return of_pack(p).bind_packed([ctx.temp[0], packed], (first, weight, outputs[0], *bias))
+
+    of.set_attr("FPackedProduct", PackedProduct(reads, pack, product, nbytes))
+
+
+_attach(op, (0, 1, 2), PACK, PACKED, _forward_recipe)
+_attach(backward, (0, 2), PACK_BACKWARD, PACKED_BACKWARD, _backward_recipe)

@@ -1,0 +1,58 @@
+"""ReLU as the last step of what is before it: of Winograd's and the matrix unit's convolutions, of products in blocks.
+
+They write the larger of a sum and 0 where they would write the sum; NaN stays NaN. oneDNN's post-operation would make 0
+of it, and a network that has diverged would not show it: its kernels stay without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ...compute import Arrays, CallSpec, OpContext, Outputs
+from ...layout import laid
+from ...nn.rectified import RECTIFIED, RectifiedParams
+from .blocked_recipe import BlockedRecipe
+from .convolution import forward_recipe
+from .matmul import product_of
+from .packable_product import PackableProduct
+from .split_convolution import SplitConvolution
+from .winograd_convolution import WinogradConvolution
+
+_RECIPES: dict[str, Callable[[Any, CallSpec], Any]] = {"Convolution": forward_recipe, "FullyConnected": product_of}
+
+
+def rectified(recipe: Any) -> Any:
+    """The recipe with ReLU behind it; None where it has no such kernel."""
+    if isinstance(recipe, BlockedRecipe | SplitConvolution):
+        return replace(recipe, rectifies=True)
+    if isinstance(recipe, WinogradConvolution):
+        return replace(recipe, tiling=replace(recipe.tiling, rectifies=True))
+    if isinstance(recipe, PackableProduct):
+        lying, packing = rectified(recipe.lying), rectified(recipe.packing)
+        return None if lying is None or packing is None else replace(recipe, lying=lying, packing=packing)
+    return None
+
+
+def _attach(name: str) -> None:
+    def recipe_of(p: RectifiedParams, call: CallSpec) -> Any:
+        return rectified(_RECIPES[name](p.params, call))
+
+    @RECTIFIED[name].compute(
+        "cpu",
+        level="library",
+        accepts=lambda p, call: recipe_of(p, call) is not None,
+        temps=lambda p, call: getattr(recipe_of(p, call), "temps", ()),
+        prepares=True,
+        packs=lambda p, call: getattr(recipe_of(p, call), "packs", ()),
+    )
+    def _(p: RectifiedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+        recipe = recipe_of(p, ctx.call)
+        inputs, outputs = laid(ctx.call, inputs, outputs)
+        arrays = (*inputs[:2], outputs[0], *inputs[2:])
+        return recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
+
+
+for _name in RECTIFIED:
+    _attach(_name)

@@ -1,0 +1,59 @@
+"""Copying an array into another layout by oneDNN, in threads and by blocks: the steps at the edges of a region."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ...compute import Arrays, CallSpec, Compute, OpContext, Outputs, Temp
+from ...layout import physical
+from .cache import RECIPES
+from .library import ArgumentNumber, library
+from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
+
+__all__ = ["REORDER", "plain_weight", "reorder"]
+
+
+@lru_cache(maxsize=RECIPES)
+def reorder(source: MemoryFormat, target: MemoryFormat) -> Recipe | None:
+    """Return a call that copies an array to one of another layout."""
+    operands = [Operand(ArgumentNumber.SOURCE, source), Operand(ArgumentNumber.DESTINATION, target, written=True)]
+
+    def arguments(from_memory: int, to_memory: int) -> tuple[Any, ...]:
+        dnnl = library()
+        assert dnnl is not None
+        return (from_memory, dnnl.engine, to_memory, dnnl.engine)
+
+    return Recipe.of("reorder", operands, arguments)
+
+
+def plain_weight(filters: int, channels: int, kernel: tuple[int, int]) -> Recipe:
+    """Return a call that copies a weight, or its gradient, with its channels last to one with its channels second."""
+    inside = MemoryFormat.plain((filters, *kernel, channels), "float32", (0, 3, 1, 2))
+    recipe = reorder(inside, MemoryFormat.plain((filters, channels, *kernel), "float32"))
+    assert recipe is not None
+    return recipe
+
+
+def _of(call: CallSpec) -> Recipe | None:
+    source, target = call.inputs[0], call.outputs[0]
+    if call.device != "cpu" or source.dtype != target.dtype or not takes(source):
+        return None
+    return reorder(memory_of(source), memory_of(target))
+
+
+def _temps(p: Any, call: CallSpec) -> tuple[Temp, ...]:
+    recipe = _of(call)
+    assert recipe is not None
+    return recipe.temps
+
+
+def _reorder(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs:
+    recipe = _of(ctx.call)
+    assert recipe is not None
+    source, target = ctx.call.inputs[0], ctx.call.outputs[0]
+    return recipe.bind(ctx.temp, (physical(inputs[0], source.layout), physical(outputs[0], target.layout)))
+
+
+REORDER = Compute(_reorder, "library", lambda p, call: _of(call) is not None, _temps, prepares=True)
+"""out = data, whatever the layout of either."""
