@@ -104,7 +104,7 @@ def both(*args, **options):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bits_of_two_steps(monkeypatch, kind, no_bias, norm, is_train, kernels):
     if kernels == "0":
-        monkeypatch.setattr("opbox_ops.nn.norm_sweeps._KERNELS", {name: _NeverReady() for name in _NAMES})
+        monkeypatch.setattr("opbox_ops.cpu.algorithms.norm_sweeps._KERNELS", {name: _NeverReady() for name in _NAMES})
     attrs = dict(KINDS[kind])
     shapes = {"data": attrs.pop("shape", SHAPES["data"])}
     tested, plain, states, others = both(network(norm, no_bias=no_bias, **attrs), shapes=shapes)

@@ -264,7 +264,7 @@ def test_sums_of_columns(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
     x, results = numbers(*shape), []
     for mode in ("0", "now"):
         monkeypatch.setenv("OPBOX_C_KERNELS", mode)
-        monkeypatch.setattr("opbox_ops.nn.column_sums._KERNEL", new_kernel())
+        monkeypatch.setattr("opbox_ops.cpu.algorithms.column_sums._KERNEL", new_kernel())
         out = np.full(shape[1], np.nan, np.float32)
         column_sums(x, out)()
         results.append(out)
