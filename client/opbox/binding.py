@@ -29,6 +29,8 @@ __all__ = ["bind", "simple_bind"]
 
 def _requests(names: Sequence[str], grad_req: Any) -> dict[str, str]:
     """The request for each argument."""
+    if grad_req is None:
+        grad_req = "null"
     if isinstance(grad_req, str):
         requests = dict.fromkeys(names, grad_req)
     elif isinstance(grad_req, Mapping):
@@ -78,24 +80,44 @@ def bind(
         raise TypeError("ctx: expected a Context such as mx.cpu() or mx.gpu(0), got None")
     ctx = context_or_current(ctx)
     names = symbol.list_arguments()
+    wire_names = names
     if len(set(names)) != len(names):
-        raise MXNetError(f"bind: expected arguments of different names, got {', '.join(names)}")
+        if isinstance(args, Mapping) or isinstance(args_grad, Mapping) or isinstance(grad_req, Mapping):
+            raise MXNetError(
+                f"bind: expected arguments of different names, got {', '.join(names)}: give args, args_grad and "
+                "grad_req as lists"
+            )
+        document, wire_names = _told_apart(document or graph_for(ctx.session, symbol), names)
     arrays = _listed("args", args, names, False)
     grads = _listed("args_grad", args_grad if args_grad is not None else {}, names, True)
     aux = _listed("aux_states", aux_states if aux_states is not None else [], symbol.list_auxiliary_states(), False)
-    requests = _requests(names, grad_req)
-    requests = {name: requests[name] if grad is not None else "null" for name, grad in zip(names, grads, strict=True)}
-    return Executor(symbol, ctx, arrays, grads, requests, aux, document)
+    requests = _requests(wire_names, grad_req)
+    requests = {
+        name: requests[name] if grad is not None else "null" for name, grad in zip(wire_names, grads, strict=True)
+    }
+    return Executor(symbol, ctx, arrays, grads, requests, aux, document, wire_names)
+
+
+def _told_apart(document: Document, names: Sequence[str]) -> tuple[Document, list[str]]:
+    """A graph whose arguments have different names, and these in the order of `names`, which has some twice."""
+    auxiliary = [row for row in document["nodes"] if row["op"] == "null" and row["name"] not in names]
+    rows = [row for row in document["nodes"] if row["op"] == "null" and row not in auxiliary]
+    taken = {row["name"] for row in document["nodes"]}
+    fresh = (name for number in itertools.count(1) if (name := f"argument{number}") not in taken)
+    different = {id(row): next(fresh) for row in rows}
+    nodes = [{**row, "name": different[id(row)]} if id(row) in different else row for row in document["nodes"]]
+    return Document({**document, "nodes": nodes}, document.own_code), list(different.values())
 
 
 _OPTIONS = ("ctx", "grad_req", "type_dict")
-_WITHOUT_EFFECT = ("stype_dict", "group2ctx", "shared_arg_names", "shared_exec", "shared_buffer")
+_SHARING = ("shared_arg_names", "shared_exec", "shared_buffer")
+_WITHOUT_EFFECT = ("stype_dict", "group2ctx")
 
 
 def _check_options(symbol: Symbol, kwargs: Mapping[str, Any]) -> None:
     """TypeError for what is neither a shape nor an option, such as an option whose name is misspelt."""
     for name, value in kwargs.items():
-        if not isinstance(value, tuple | list) and name not in _WITHOUT_EFFECT and value is not None:
+        if not isinstance(value, tuple | list) and name not in (*_WITHOUT_EFFECT, *_SHARING) and value is not None:
             if name in symbol.list_inputs():
                 raise TypeError(f"simple_bind: {name}: expected a shape such as (2, 3), got {value_text(value)}")
             raise TypeError(
@@ -110,9 +132,11 @@ def simple_bind(
     """See `Symbol.simple_bind`."""
     with collection_paused():
         ctx = context_or_current(ctx)
-        shapes = {name: tuple(value) for name, value in kwargs.items() if isinstance(value, tuple | list)}
         _check_options(symbol, kwargs)
-        known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None}
+        # Shapes and types of other names than the symbol's are passed over, as in MXNet: programs give an iterator's.
+        inputs = frozenset(symbol.list_inputs())
+        shapes = {n: tuple(v) for n, v in kwargs.items() if isinstance(v, tuple | list) and n in inputs}
+        known = {name: dtype for name, dtype in (type_dict or {}).items() if dtype is not None and name in inputs}
         document = graph_for(ctx.session, symbol)
         (arg_shapes, _, aux_shapes), (arg_types, _, aux_types) = infer_for_bind(
             symbol,
@@ -132,4 +156,26 @@ def simple_bind(
         arrays = iter(many_zeros([*kinds, *states, *itertools.compress(kinds, wanted)], ctx))
         args, aux = [next(arrays) for _ in kinds], [next(arrays) for _ in states]
         grads = [next(arrays) if wants else None for wants in wanted]
+        shared = kwargs.get("shared_exec")
+        if shared is not None:
+            only = kwargs.get("shared_arg_names")
+            args = _shared(names, args, shared.arg_dict, only)
+            grads = _shared(names, grads, shared.grad_dict, only)
+            aux = _shared(symbol.list_auxiliary_states(), aux, shared.aux_dict, None)
         return Executor(symbol, ctx, args, grads, requests, aux, document)
+
+
+def _shared(names: Sequence[str], arrays: Sequence[Any], others: Mapping[str, Any], only: Any) -> list[Any]:
+    """Arrays, with those of another executor in the place of equal shape and type.
+
+    Args:
+        names, arrays: the arrays by name; None where there is none.
+        others: the other executor's.
+        only: names of those that are shared; None for all.
+    """
+    chosen = []
+    for name, array in zip(names, arrays, strict=True):
+        other = others.get(name) if only is None or name in only else None
+        alike = array is not None and other is not None and (other.shape, other.dtype) == (array.shape, array.dtype)
+        chosen.append(other if alike else array)
+    return chosen

@@ -9,8 +9,8 @@ executor.grad_dict["fc1_weight"]
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Executor"]
 
+T = TypeVar("T")
+
 
 class Executor(Freed):
     """Made by `Symbol.bind` and `Symbol.simple_bind`.
@@ -43,6 +45,8 @@ class Executor(Freed):
         symbol, ctx: the graph and the device.
         args, grads, grad_req, aux: the arrays, in the order of the symbol's lists; requests by argument name.
         document: the graph as it is sent to the session, for who has it already.
+        wire_names: the arguments' names in `document`, where those of the symbol are not all different; then the
+            requests are by these names.
     """
 
     def __init__(
@@ -54,11 +58,13 @@ class Executor(Freed):
         grad_req: Mapping[str, str],
         aux: Sequence[NDArray],
         document: Document | None = None,
+        wire_names: Sequence[str] | None = None,
     ) -> None:
         self._symbol = symbol
         self._ctx = ctx
         self._session = ctx.session
         self._names = (symbol.list_arguments(), symbol.list_auxiliary_states(), symbol.list_outputs())
+        wire_names = self._names[0] if wire_names is None else wire_names
         self.arg_arrays = list(args)
         self.grad_arrays = list(grads)
         self.aux_arrays = list(aux)
@@ -67,14 +73,13 @@ class Executor(Freed):
         self.__del__ = partial(self._session.free, self._id)
         self.outputs = [NDArray(self._session, self._session.new_id()) for _ in self._names[2]]
         self._monitor: MonitorCallback | None = None
-        arguments = self._names[0]
         self._session.record(
             {
                 "do": "bind",
                 "id": self._id,
                 "graph": self._session.graphs.reference(document or graph_for(self._session, symbol)),
-                "args": {name: array._id for name, array in zip(arguments, self.arg_arrays, strict=True)},
-                "grads": {n: a._id for n, a in zip(arguments, self.grad_arrays, strict=True) if a is not None},
+                "args": {name: array._id for name, array in zip(wire_names, self.arg_arrays, strict=True)},
+                "grads": {n: a._id for n, a in zip(wire_names, self.grad_arrays, strict=True) if a is not None},
                 "grad_req": self._grad_req,
                 "aux": {name: array._id for name, array in zip(self._names[1], self.aux_arrays, strict=True)},
                 "outputs": [array._id for array in self.outputs],
@@ -85,7 +90,7 @@ class Executor(Freed):
         """The arrays for a notebook, without their values."""
         rows = [
             (name, shape_text(array.shape), np.dtype(array.dtype).name, f"argument, {self._grad_req.get(name, 'null')}")
-            for name, array in self.arg_dict.items()
+            for name, array in zip(self._names[0], self.arg_arrays, strict=True)
         ]
         rows += [(n, shape_text(x.shape), np.dtype(x.dtype).name, "auxiliary state") for n, x in self.aux_dict.items()]
         rows += [(n, shape_text(x._shape), "", "output") for n, x in zip(self._names[2], self.outputs, strict=True)]
@@ -132,6 +137,7 @@ class Executor(Freed):
 
         Args:
             out_grads: gradients of the outputs (an array, a list, or by output name), for outputs that are no loss.
+                Those of losses are not read, nor are more than there are outputs.
             is_train: must be True: gradients are those of a training run.
         """
         if out_grads is None:
@@ -142,6 +148,7 @@ class Executor(Freed):
             grads = [out_grads[name] for name in self._names[2]]
         else:
             grads = list(out_grads)
+        grads = grads[: len(self._names[2])]
         for grad in grads:
             if grad is not None and not isinstance(grad, NDArray):
                 raise TypeError(f"out_grads: expected NDArrays, got {type(grad).__name__}")
@@ -155,31 +162,27 @@ class Executor(Freed):
 
     # -- arrays by name ---------------------------------------------------------------------------------------
 
-    @property
+    # One dict an executor, as in MXNet: what a program puts in is there when it looks again.
+
+    @cached_property
     def arg_dict(self) -> dict[str, NDArray]:
-        """The arguments' arrays by name."""
-        return dict(zip(self._names[0], self.arg_arrays, strict=True))
+        """The arguments' arrays by name; ValueError where two arguments have one name."""
+        return _by_name("arguments", self._names[0], self.arg_arrays)
 
-    @property
+    @cached_property
     def grad_dict(self) -> dict[str, NDArray | None]:
-        """The gradients' arrays by argument name; None where there is none."""
-        return dict(zip(self._names[0], self.grad_arrays, strict=True))
+        """The gradients' arrays by argument name, None where there is none; ValueError as of `arg_dict`."""
+        return _by_name("arguments", self._names[0], self.grad_arrays)
 
-    @property
+    @cached_property
     def aux_dict(self) -> dict[str, NDArray]:
         """The auxiliary states' arrays by name."""
-        return dict(zip(self._names[1], self.aux_arrays, strict=True))
+        return _by_name("auxiliary states", self._names[1], self.aux_arrays)
 
-    @property
+    @cached_property
     def output_dict(self) -> dict[str, NDArray]:
-        """The outputs' arrays by name.
-
-        Raises:
-            ValueError: two outputs have one name.
-        """
-        if len(set(self._names[2])) != len(self._names[2]):
-            raise ValueError(f"Duplicate names detected, {self._names[2]}")
-        return dict(zip(self._names[2], self.outputs, strict=True))
+        """The outputs' arrays by name; ValueError where two outputs have one name."""
+        return _by_name("outputs", self._names[2], self.outputs)
 
     def copy_params_from(
         self,
@@ -216,9 +219,16 @@ class Executor(Freed):
         Raises:
             MXNetError: an array would change its shape, or grow, without leave.
         """
-        arg_shapes, _, aux_shapes = self._symbol.infer_shape(**kwargs)
+        unknown = [name for name in kwargs if name not in self._names[0]]
+        if unknown or not kwargs:
+            listed = ", ".join(self._names[0])
+            raise MXNetError(f"reshape: expected new shapes of some of {listed}, got {', '.join(unknown) or 'none'}")
+        arg_shapes, _, aux_shapes = self._symbol.infer_shape(**{n: tuple(shape) for n, shape in kwargs.items()})
         if arg_shapes is None or aux_shapes is None:
-            raise MXNetError("Insufficient argument shapes provided.")
+            raise MXNetError(
+                f"reshape: expected shapes that decide those of all arguments, got only those of {', '.join(kwargs)}: "
+                "give the inputs' too"
+            )
         args, grads = [], []
         for name, shape, array, grad in zip(self._names[0], arg_shapes, self.arg_arrays, self.grad_arrays, strict=True):
             args.append(_resized(name, array, shape, name in kwargs or partial_shaping, allow_up_sizing))
@@ -249,17 +259,34 @@ class Executor(Freed):
         self._monitor = None if callback is None else MonitorCallback(self._symbol, callback, monitor_all, wanted)
 
     def debug_str(self) -> str:
-        """The graph as text, and the memory that the plan takes."""
+        """The graph as text, and the whole MiB that the plan takes, in the two lines that end MXNet's.
+
+        Programs that plan memory read the number: `executor.debug_str().split("\\n")[-3].split()[1]`.
+        """
         description = self._session.describe(self._id, "describe_executor")
-        arena, naive = description.get("arena_bytes", 0), description.get("naive_bytes", 0)
-        return (
-            f"{self._symbol.debug_str()}Total {arena / 2**20:.3g} MB allocated ({naive / 2**20:.3g} MB unplanned), "
-            f"{description.get('steps', 0)} steps\n"
-        )
+        allocated = description.get("arena_bytes", 0) + description.get("output_bytes", 0)
+        return f"{self._symbol.debug_str()}Total {allocated >> 20} MB allocated\n{_TEMPSPACE_LINE}\n"
 
     def get_optimized_symbol(self) -> Symbol:
         """The symbol; the plan's own changes to it stay on the engine."""
         return self._symbol
+
+
+_TEMPSPACE_LINE = "Total 11 TempSpace resource requested"
+"""MXNet's last line: the number is 11 whatever the network, and an engine has no such resources."""
+
+
+def _by_name(what: str, names: Sequence[str], arrays: Sequence[T]) -> dict[str, T]:
+    """Arrays by name.
+
+    Raises:
+        ValueError: a name is there twice.
+    """
+    if len(set(names)) != len(names):
+        raise ValueError(
+            f"Duplicate names detected, {names}: expected {what} of different names: use the list of arrays"
+        )
+    return dict(zip(names, arrays, strict=True))
 
 
 def _resized(name: str, array: NDArray, shape: Sequence[int], free: bool, grow: bool) -> NDArray:

@@ -146,8 +146,8 @@ def test_what_bind_refuses() -> None:
         net.simple_bind(mx.cpu(), grad_req="wrote", a=(2,), b=(2,))
     with pytest.raises(TypeError):
         net.bind(mx.cpu(), {"a": np.ones(2), "b": np.ones(2)})
-    with pytest.raises(MXNetError, match="different names"):
-        (mx.sym.Variable("a") + mx.sym.Variable("a")).bind(mx.cpu(), [mx.nd.ones(2), mx.nd.ones(2)])
+    with pytest.raises(MXNetError, match="different names, got a, a: give args, args_grad and grad_req as lists"):
+        (mx.sym.Variable("a") + mx.sym.Variable("a")).bind(mx.cpu(), {"a": mx.nd.ones(2)})
 
 
 def test_feeds_are_checked() -> None:
@@ -193,10 +193,73 @@ def test_types_by_name() -> None:
     assert executor.forward()[0].dtype == np.float64
 
 
-def test_the_memory_is_told() -> None:
-    text = mlp().simple_bind(mx.cpu(), data=(4, 5)).debug_str()
+def test_arguments_of_one_name_are_bound_by_lists() -> None:
+    """As in MXNet: arrays, gradients and requests go by position; only the dicts by name are refused."""
+    a, b = mx.sym.Variable("a"), mx.sym.Variable("a")
+    arrays, grads = [mx.nd.array([2]), mx.nd.array([5])], [mx.nd.array([1]), mx.nd.array([1])]
+    executor = (a * b).bind(mx.cpu(), arrays, grads, ["add", "write"])
+    assert executor.forward(is_train=True)[0].asscalar() == 10
+    executor.backward(mx.nd.ones(1))
+    assert [grad.asscalar() for grad in executor.grad_arrays] == [1 + 5, 2]
+    with pytest.raises(ValueError, match=r"Duplicate names detected, \['a', 'a'\]: expected arguments of different"):
+        _ = executor.arg_dict
+
+
+def test_requests_of_none_are_null() -> None:
+    assert affine().simple_bind(mx.cpu(), grad_req=None, a=(2,), b=(2,)).grad_arrays == [None, None]
+
+
+def test_dicts_by_name_stay_the_same() -> None:
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    assert executor.arg_dict is executor.arg_dict
+    assert executor.output_dict is executor.output_dict
+    assert executor.arg_dict["data"] is executor.arg_arrays[0]
+
+
+def test_head_gradients_that_nobody_reads_may_be_anything() -> None:
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    executor.forward(is_train=True, softmax_label=mx.nd.zeros(4))
+    executor.backward([mx.nd.ones((9, 9)), mx.nd.ones(2)])
+    np.testing.assert_allclose(executor.grad_dict["fc_bias"].asnumpy(), [4 / 3 - 4, 4 / 3, 4 / 3], rtol=1e-6)
+    executor = affine().simple_bind(mx.cpu(), a=(2,), b=(2,))
+    executor.forward(is_train=True)
+    executor.backward(mx.nd.ones((2, 1)))
+    with pytest.raises(ShapeError, match=r"head gradient of .*: expected \(2,\), got \(2, 1\)"):
+        mx.nd.waitall()
+
+
+def test_names_that_the_symbol_lacks_are_passed_over() -> None:
+    """An iterator provides labels that a network for inference has no use for."""
+    executor = affine().simple_bind(mx.cpu(), type_dict={"z": "float64"}, a=(2,), b=(2,), softmax_label=(2,))
+    assert executor.forward()[0].shape == (2,)
+
+
+def test_an_executor_shares_the_arrays_of_another() -> None:
+    first = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    names = ["fc_weight", "fc_bias"]
+    second = mlp().simple_bind(mx.cpu(), data=(2, 5), shared_arg_names=names, shared_exec=first, shared_buffer={})
+    assert [second.arg_dict[name] is first.arg_dict[name] for name in names] == [True, True]
+    assert second.arg_dict["data"].shape == (2, 5)
+
+
+def test_reshape_refuses_what_says_too_little() -> None:
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    with pytest.raises(MXNetError, match=r"reshape: expected new shapes of some of data, .*, got dta"):
+        executor.reshape(dta=(2, 5))
+    with pytest.raises(MXNetError, match=r"reshape: expected new shapes of some of data, .*, got none"):
+        executor.reshape()
+
+
+def test_debug_str_ends_as_mxnets() -> None:
+    """Programs that plan memory read the number as this test does."""
+    executor = mlp().simple_bind(mx.cpu(), data=(300_000, 5))
+    text = executor.debug_str()
     assert "Op:FullyConnected, Name=fc" in text
-    assert "MB allocated" in text
+    lines = text.split("\n")
+    assert lines[-2:] == ["Total 11 TempSpace resource requested", ""]
+    # The output alone has 300,000 x 3 numbers of 4 bytes: 3.4 MiB.
+    assert lines[-3].split()[2:] == ["MB", "allocated"]
+    assert int(lines[-3].split()[1]) >= 3
 
 
 def test_a_monitor_sees_the_outputs() -> None:

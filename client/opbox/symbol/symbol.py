@@ -291,7 +291,9 @@ class Symbol(SymbolArithmetic, SymbolFluent):
             ctx: the device; the current one when None.
             grad_req: "write", "add" or "null", for all arguments or by name or in a list.
             type_dict: element types by argument name.
-            kwargs: shapes by argument name (and MXNet's sharing options, which have no effect).
+            kwargs: shapes by argument name; those of other names are passed over, as in MXNet. `shared_exec` is an
+                executor whose arrays take the place of new ones of equal name, shape and type, those of
+                `shared_arg_names` where these are given. `shared_buffer`, `stype_dict` and `group2ctx` have no effect.
         """
         return simple_bind(self, ctx, grad_req, type_dict, kwargs)
 

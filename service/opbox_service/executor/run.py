@@ -239,7 +239,7 @@ class BoundPlan:
         Raises:
             ConflictError: forward has not run.
             BadRequestError: a head gradient is missing, or there are more than outputs.
-            ShapeError: a head gradient has not the shape of its output.
+            ShapeError: a head gradient that is read has not the shape of its output.
         """
         self.backwards += 1
         if not self._ready:
@@ -318,14 +318,14 @@ class BoundPlan:
             )
         checked = []
         for i, value in enumerate(self.plan.head_grads):
+            if value < 0:
+                continue  # A loss: its head gradient is not read, whatever it is.
             grad = head_grads[i] if i < len(head_grads) else None
             if grad is not None and tuple(grad.shape) != tuple(self.outputs[i].shape):
                 raise ShapeError(
                     f"head gradient of {names[i]!r}: expected {show_shape(tuple(self.outputs[i].shape))}, "
                     f"got {show_shape(tuple(grad.shape))}"
                 )
-            if value < 0:
-                continue
             if grad is None:
                 raise BadRequestError(
                     f"head gradient of {names[i]!r} is missing: give one, or end the graph in a loss (MakeLoss)"
