@@ -14,6 +14,7 @@
     ├── LimitError                413
     ├── ShapeError                422   shapes that contradict each other
     │   ├── DTypeError                  element types that do
+    │   ├── PositionError               a position outside of an array; an IndexError too
     │   ├── ValueShapeError             a value of another shape than what it is written to; a ValueError too
     │   └── UnderdeterminedError        shapes or types that nothing determines
     ├── UserCodeError             422   an exception in an operator that the user wrote
@@ -66,6 +67,7 @@ __all__ = [
     "NotReadyError",
     "OutOfMemoryError",
     "ParamError",
+    "PositionError",
     "QuotaError",
     "ShapeError",
     "StorageError",
@@ -227,6 +229,10 @@ class UnderdeterminedError(ShapeError):
 
 class DTypeError(ShapeError):
     """Element types that contradict each other, or that an operator does not take."""
+
+
+class PositionError(ShapeError, IndexError):
+    """A position outside of the array that it is to be looked up in; MXNet raises IndexError."""
 
 
 class ValueShapeError(ShapeError, ValueError):

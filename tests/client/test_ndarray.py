@@ -361,3 +361,36 @@ def test_cumsum(engine: str) -> None:
     executor.forward(is_train=True)
     executor.backward(mx.nd.array([[1, 2, 3], [4, 5, 6]]))
     assert executor.grad_dict["x"].asnumpy().tolist() == [[6, 5, 3], [15, 11, 6]]
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "params", "expected"),
+    [
+        ("depth_to_space", (1, 4, 4, 4), {"block_size": 3}, r"data: axis 1: expected a multiple of 9, got"),
+        ("space_to_depth", (4, 4), {"block_size": 2}, "data: expected 4 dimensions, got"),
+        ("diag", (3, 3), {"k": 5}, r"k: expected between -2 and 2 for \(3, 3\), got 5"),
+        ("Pooling", (1, 2, 4, 4), {"kernel": (0, 2)}, "kernel: expected one to three positive numbers"),
+        ("Correlation", (1, 2, 6, 6), {"kernel_size": 2}, "'kernel_size': expected an odd number, got 2"),
+    ],
+)
+def test_what_an_operator_refuses_at_the_call(
+    operator: str, shape: tuple[int, ...], params: dict[str, Any], expected: str
+) -> None:
+    """MXNet's errors come there, and programs rely on it."""
+    inputs = [mx.nd.ones(shape) for _ in range(1 + (operator == "Correlation"))]
+    with pytest.raises(MXNetError, match=expected):
+        getattr(mx.nd, operator)(*inputs, **params)
+
+
+def test_shapes_are_checked_once() -> None:
+    data, session = mx.nd.ones((1, 4, 4, 4)), mx.cpu().session
+    mx.nd.depth_to_space(data, block_size=2)
+    session.flush()
+    requests = session.requests
+    mx.nd.depth_to_space(data, block_size=2)
+    assert session.requests == requests
+
+
+def test_positions_outside_are_index_errors() -> None:
+    with pytest.raises(IndexError, match=r"indices\[0\]: expected positions from -3 to 2, got 5"):
+        mx.nd.gather_nd(mx.nd.ones((3, 2)), mx.nd.array([[5], [1]])).asnumpy()

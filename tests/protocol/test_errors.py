@@ -27,6 +27,7 @@ STATUSES = {
     "NotReadyError": 503,
     "OutOfMemoryError": 507,
     "ParamError": 400,
+    "PositionError": 422,
     "QuotaError": 429,
     "StorageError": 507,
     "CancelledError": 499,

@@ -13,7 +13,12 @@ from ..base import value_text
 from ..context import Context, context_or_current
 from ..device_sessions import sessions
 from ..foreign import host_values
+<<<<<<< HEAD
 from ..numpy_mode import is_np_shape
+=======
+from ..known_graphs import Document
+from ..operator.sending import ask_about
+>>>>>>> 53c3abb7 (Pooling, Correlation, diag and the block operators are refused at the call; a position outside is an IndexError)
 from ..session import Session
 from .array import NDArray, array
 from .handle import Handle
@@ -79,6 +84,8 @@ def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: An
         session.record(form.command(numbers, targets, into=True))
         return out
     shape, dtype = form.result(inputs)
+    if form.op.name in _CHECKED_AT_THE_CALL:
+        _check(form, inputs)
     if form.outputs == 1:
         output = NDArray(session, session.new_id(), shape, dtype)  # first: it frees what is made though nobody gets it
         session.record(form.command(numbers, [output._id]))
@@ -87,6 +94,31 @@ def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: An
     outputs = [NDArray(session, session.new_id(), shape, dtype) for _ in range(count)]
     session.record(form.command(numbers, [output._id for output in outputs]))
     return outputs[0] if count == 1 else outputs
+
+
+_CHECKED_AT_THE_CALL = frozenset(("Correlation", "Pooling", "depth_to_space", "diag", "space_to_depth"))
+"""Operators whose shapes are checked before the call returns, as MXNet's are: programs rely on the error there."""
+
+
+def _check(form: InvokeForm, inputs: Sequence[Handle]) -> None:
+    """Ask the engine whether an operator takes arrays of these shapes, once for each combination.
+
+    Raises:
+        ShapeError, ParamError: it does not.
+    """
+    session = inputs[0]._session
+    if not isinstance(session, Session):
+        return  # Inside an operator of the user's own, calls run at once.
+    key = tuple(handle.shape for handle in inputs)
+    if key not in form.checked:
+        names = [f"input{i}" for i in range(len(inputs))]
+        nodes: list[dict[str, Any]] = [{"op": "null", "name": name, "inputs": []} for name in names]
+        node = {"op": form.op.name, "name": form.op.name, "attrs": dict(form.attrs)}
+        nodes.append({**node, "inputs": [[i, 0, 0] for i in range(len(names))]})
+        graph = {"nodes": nodes, "arg_nodes": list(range(len(names))), "heads": [[len(names), 0, 0]]}
+        shapes = dict(zip(names, map(list, key), strict=True))
+        ask_about(session, Document(graph), [{"do": "infer_shape", "shapes": shapes, "partial": True}])
+        form.checked.add(key)
 
 
 def session_of(op: _schema.Operator, inputs: Sequence[Handle], out: Any, ctx: Any) -> Session:

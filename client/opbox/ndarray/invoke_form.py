@@ -36,16 +36,18 @@ class InvokeForm:
     Attributes:
         op, attrs: as given.
         outputs: how many there are; -1 where the catalogue cannot tell.
+        checked: shapes of inputs that the operator takes, as far as somebody has asked.
 
     Raises:
         ParamError: a parameter is unfit, where one of them says the type of the result.
     """
 
-    __slots__ = ("_dtype", "_dtype_rule", "_name", "_shape", "_shape_rule", "attrs", "op", "outputs")
+    __slots__ = ("_dtype", "_dtype_rule", "_name", "_shape", "_shape_rule", "attrs", "checked", "op", "outputs")
 
     def __init__(self, op: Operator, attrs: Mapping[str, str]) -> None:
         self.op = op
         self.attrs = attrs
+        self.checked: set[tuple[Any, ...]] = set()
         self._name = op.name
         try:
             self.outputs = op.visible_outputs(attrs)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import ShapeError
+from opbox_protocol.errors import PositionError
 
 from ..compute import Array
 
@@ -52,12 +52,12 @@ def whole(xp: Any, indices: Array, out: Array) -> Array:
 
 
 def checked(xp: Any, where: Array, low: int, high: int, name: str) -> None:
-    """ShapeError unless every position is at least `low` and below `high`; on a GPU it is taken on trust."""
+    """PositionError unless every position is at least `low` and below `high`; on a GPU it is taken on trust."""
     if xp is np and where.size:
         least, greatest = int(where.min()), int(where.max())
         if least < low or greatest >= high:
             wrong = least if least < low else greatest
-            raise ShapeError(f"{name}: expected positions from {low} to {high - 1}, got {wrong}")
+            raise PositionError(f"{name}: expected positions from {low} to {high - 1}, got {wrong}")
 
 
 def take_rows(xp: Any, table: Array, where: Array, out: Array, axis: int = 0) -> None:

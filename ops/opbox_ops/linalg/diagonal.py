@@ -224,7 +224,10 @@ def _(p: DiagParams, ins: ShapeList, outs: ShapeList) -> None:
     if first == second:
         raise ShapeError(f"axis1, axis2: expected two axes, got {p.axis1} and {p.axis2}, which are one")
     rows, columns = data[first], data[second]
-    length = -1 if min(rows, columns) < 0 else max(min(rows + min(p.k, 0), columns - max(p.k, 0)), 0)
+    length = -1 if min(rows, columns) < 0 else min(rows + min(p.k, 0), columns - max(p.k, 0))
+    if min(rows, columns) > 0 and length <= 0:
+        raise ShapeError(f"k: expected between {1 - rows} and {columns - 1} for ({rows}, {columns}), got {p.k}")
+    length = max(length, -1 if min(rows, columns) < 0 else 0)
     batch = [axis for axis in range(len(data)) if axis not in (first, second)]
     out = outs.merge(0, (*(data[axis] for axis in batch), length))
     assert out is not None
