@@ -13,12 +13,9 @@ from ..base import value_text
 from ..context import Context, context_or_current
 from ..device_sessions import sessions
 from ..foreign import host_values
-<<<<<<< HEAD
-from ..numpy_mode import is_np_shape
-=======
 from ..known_graphs import Document
+from ..numpy_mode import is_np_shape
 from ..operator.sending import ask_about
->>>>>>> 53c3abb7 (Pooling, Correlation, diag and the block operators are refused at the call; a position outside is an IndexError)
 from ..session import Session
 from .array import NDArray, array
 from .handle import Handle
