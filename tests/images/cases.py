@@ -68,6 +68,43 @@ def augmenter(name: str, *arguments: Any) -> Case:
     return on_image(lambda mx, picture: getattr(mx.image, name)(*arguments)(picture), floats=True)
 
 
+BOXES = [[1.0, 0.1, 0.2, 0.5, 0.6], [0.0, 0.4, 0.3, 0.9, 0.95], [2.0, 0.7, 0.1, 0.95, 0.3]]
+
+
+def on_boxes(make: Callable[[Any], Any], times: int = 6) -> Case:
+    """What an augmenter makes of an image and its boxes, some times."""
+
+    def run(mx: Any) -> list[Any]:
+        random.seed(11)
+        np.random.seed(11)
+        one, values = make(mx.image), []
+        for _ in range(times):
+            picture, label = one(image(mx), np.array(BOXES))
+            values += [picture.asnumpy().mean(axis=(0, 1)), tuple(picture.shape), label]
+        return values
+
+    return run
+
+
+def det_iter(**arguments: Any) -> Case:
+    """Two epochs of an ImageDetIter."""
+
+    def run(mx: Any) -> list[Any]:
+        random.seed(7)
+        np.random.seed(7)
+        iterator = mx.image.ImageDetIter(
+            3, (3, 10, 12), path_imgrec=str(FILES / "boxes.rec"), path_imgidx=str(FILES / "boxes.idx"), **arguments
+        )
+        values: list[Any] = [iterator.provide_data, iterator.provide_label, iterator.label_shape]
+        for _ in range(2):
+            for batch in iterator:
+                values += [batch.data[0].asnumpy()[:1], batch.label[0].asnumpy(), batch.pad]
+            iterator.reset()
+        return values
+
+    return run
+
+
 def list_iter(**arguments: Any) -> Case:
     """Two epochs of an ImageIter over a list of images, or a record file."""
 
@@ -253,4 +290,40 @@ IMAGES: dict[str, Case] = {
         path_imgrec="colour.rec", path_imgidx="colour.idx", last_batch_handle="roll_over", batch_size=4
     ),
 }
-CASES: Mapping[str, Case] = {**RECORDS, **IMAGES}
+DETECTION: dict[str, Case] = {
+    "DetBorrowAug": on_boxes(lambda image: image.DetBorrowAug(image.HorizontalFlipAug(1))),
+    "DetHorizontalFlipAug": on_boxes(lambda image: image.DetHorizontalFlipAug(0.5)),
+    "DetRandomCropAug": on_boxes(lambda image: image.DetRandomCropAug()),
+    "DetRandomCropAug of large pieces": on_boxes(lambda image: image.DetRandomCropAug(0.5, 1.2, (0.4, 0.9), 0.5, 30)),
+    "DetRandomPadAug": on_boxes(lambda image: image.DetRandomPadAug(pad_val=(1, 2, 3))),
+    "DetRandomSelectAug": on_boxes(
+        lambda image: image.DetRandomSelectAug([image.DetHorizontalFlipAug(1), image.DetRandomCropAug()], 0.3)
+    ),
+    "several crops": on_boxes(
+        lambda image: image.CreateMultiRandCropAugmenter(
+            [0.1, 0.5], [(0.75, 1.33), (0.5, 2)], (0.1, 1.0), skip_prob=0.1
+        )
+    ),
+    "dumps of detection": lambda mx: [
+        [
+            one.dumps()
+            for one in mx.image.CreateDetAugmenter(
+                (3, 20, 20),
+                resize=24,
+                rand_crop=0.5,
+                rand_pad=0.5,
+                rand_mirror=True,
+                mean=True,
+                brightness=0.1,
+                hue=0.1,
+            )
+        ]
+    ],
+    "ImageDetIter": det_iter(inter_method=1),
+    "ImageDetIter, shuffled": det_iter(
+        shuffle=True, rand_crop=0.6, rand_pad=0.6, rand_mirror=True, mean=True, brightness=0.2, inter_method=1
+    ),
+    "ImageDetIter, discard": det_iter(last_batch_handle="discard", inter_method=1),
+}
+
+CASES: Mapping[str, Case] = {**RECORDS, **IMAGES, **DETECTION}

@@ -34,6 +34,10 @@ def image_iter(**arguments: Any) -> Any:
     return mx.image.ImageIter(**{"batch_size": 2, "data_shape": (3, 8, 8), **arguments})
 
 
+def det_iter() -> Any:
+    return mx.image.ImageDetIter(2, (3, 8, 8), path_imgrec=str(FILES / "boxes.rec"))
+
+
 def decode_garbage() -> None:
     mx.image.imdecode(b"no image")
 
@@ -142,6 +146,28 @@ def decode_garbage() -> None:
             lambda: image_iter(imglist=[[1, str(FILES / "a.png")]], aug_list=[]).next(),
             mx.MXNetError,
             "after the augmenters",
+        ),
+        (lambda: mx.image.DetBorrowAug(3), TypeError, "DetBorrowAug: expected an Augmenter, got 3"),
+        (lambda: mx.image.DetRandomSelectAug([3]), ValueError, "DetRandomSelectAug: expected DetAugmenters, got 3"),
+        (
+            lambda: mx.image.CreateMultiRandCropAugmenter([1, 2, 3], [1, 2]),
+            AssertionError,
+            "expected lists of 3 values",
+        ),
+        (
+            lambda: mx.image.ImageDetIter(2, (3, 8, 8), path_imgrec=COLOUR["path_imgrec"]),
+            RuntimeError,
+            "label: expected a head of 2 and an object of 5 numbers at least, got 1 numbers",
+        ),
+        (
+            lambda: det_iter().reshape(None, (1, 5)),
+            ValueError,
+            r"label_shape: expected at least 3 objects of 5 .*\(1, 5\)",
+        ),
+        (
+            lambda: det_iter().sync_label_shape(3),
+            AssertionError,
+            "expected an ImageDetIter of objects of 5 numbers, got 3",
         ),
     ],
 )
@@ -290,6 +316,30 @@ def test_augmenters_of_ones_own_get_ndarrays() -> None:
     plain = next(image_iter(aug_list=augmenters[:2], **arguments))
     np.testing.assert_allclose(batch.data[0].asnumpy(), plain.data[0].asnumpy() / 2 + 1)
     assert all(issubclass(kind, mx.nd.NDArray) for kind in seen)
+
+
+def test_detection_iterators_get_one_label_shape() -> None:
+    one, other = det_iter(), det_iter()
+    one.reshape((3, 8, 9), (5, 5))
+    assert one.sync_label_shape(other) is other
+    assert other.provide_label == one.provide_label == [("label", (2, 5, 5))]
+    assert (next(other).label[0].asnumpy()[:, 3:] == -1).all()
+    assert one.provide_data == [("data", (2, 3, 8, 9))]
+
+
+def test_boxes_are_drawn() -> None:
+    picture = next(det_iter().draw_next(color=(255, 0, 0), thickness=1))
+    assert picture.shape == (8, 8, 3)
+    assert picture.dtype == np.uint8
+    assert (picture == (0, 0, 255)).all(axis=2).any()
+
+
+def test_ranges_that_leave_nothing_to_draw_are_a_warning() -> None:
+    with pytest.warns(UserWarning, match=r"DetRandomCropAug: area_range: expected \(least, greatest\), got \(1, 0.5\)"):
+        augmenter = mx.image.DetRandomCropAug(area_range=(1, 0.5))
+    image, label = augmenter(PICTURE, np.ones((1, 5)))
+    np.testing.assert_array_equal(image, PICTURE)
+    assert label.tolist() == [[1, 1, 1, 1, 1]]
 
 
 def test_arrays_are_of_the_kind_that_was_passed() -> None:

@@ -37,11 +37,29 @@ from .crops import (
     resize_short,
     scale_down,
 )
+from .det_augmenters import (
+    DetAugmenter,
+    DetBorrowAug,
+    DetHorizontalFlipAug,
+    DetRandomCropAug,
+    DetRandomPadAug,
+    DetRandomSelectAug,
+)
+from .detection import CreateDetAugmenter, CreateMultiRandCropAugmenter, ImageDetIter
 from .files import copyMakeBorder, imdecode, imread, imresize
 from .image_iter import ImageIter
 from .rotation import imrotate, random_rotate
 
 __all__ = [
+    "ImageDetIter",
+    "CreateMultiRandCropAugmenter",
+    "CreateDetAugmenter",
+    "DetRandomSelectAug",
+    "DetRandomPadAug",
+    "DetRandomCropAug",
+    "DetHorizontalFlipAug",
+    "DetBorrowAug",
+    "DetAugmenter",
     "Augmenter",
     "BrightnessJitterAug",
     "CastAug",

@@ -130,10 +130,8 @@ class ColorNormalizeAug(HostAugmenter):
     """`color_normalize` by `mean` and `std`."""
 
     def __init__(self, mean: Any, std: Any) -> None:
-        mean, std = (None if one is None else values_of(one).astype(np.float32) for one in (mean, std))
         super().__init__(mean=mean, std=std)
-        self.mean = mean
-        self.std = std
+        self.mean, self.std = (None if one is None else values_of(one).astype(np.float32) for one in (mean, std))
 
     def apply(self, image: Image) -> Image:
         return color_normalize(image, self.mean, self.std)  # type: ignore[no-any-return]

@@ -27,10 +27,9 @@ from .color_augmenters import (
 )
 from .pixels import values_of
 
-__all__ = ["CreateAugmenter", "color_augmenters"]
+__all__ = ["CreateAugmenter", "by_channel", "color_augmenters"]
 
-_MEAN = np.array([123.68, 116.28, 103.53])
-_STD = np.array([58.395, 57.12, 57.375])
+_OF_IMAGENET = {"mean": np.array([123.68, 116.28, 103.53]), "std": np.array([58.395, 57.12, 57.375])}
 
 
 def CreateAugmenter(
@@ -79,6 +78,9 @@ def CreateAugmenter(
     if rand_mirror:
         augmenters.append(HorizontalFlipAug(0.5))
     augmenters.append(CastAug())
+    mean, std = (  # `dumps` shows ImageNet's numbers as float32 has them, as MXNet's does
+        by_channel(name, one).astype(np.float32) if one is True else one for name, one in (("mean", mean), ("std", std))
+    )
     return augmenters + color_augmenters(brightness, contrast, saturation, hue, pca_noise, rand_gray, mean, std)
 
 
@@ -102,16 +104,20 @@ def color_augmenters(
         augmenters.append(LightingAug(pca_noise, EIGENVALUES, EIGENVECTORS))
     if rand_gray > 0:
         augmenters.append(RandomGrayAug(rand_gray))
-    mean, std = _by_channel("mean", mean, _MEAN), _by_channel("std", std, _STD)
+    mean, std = by_channel("mean", mean), by_channel("std", std)
     if mean is not None or std is not None:
         augmenters.append(ColorNormalizeAug(mean, std))
     return augmenters
 
 
-def _by_channel(name: str, value: Any, of_imagenet: Any) -> Any:
-    """A mean or a standard deviation as an array."""
+def by_channel(name: str, value: Any) -> Any:
+    """A mean or a standard deviation ("mean", "std") as an array; ImageNet's where it is True, None where it is None.
+
+    Raises:
+        AssertionError: something else.
+    """
     if value is None or value is True:
-        return of_imagenet if value else None
+        return _OF_IMAGENET[name] if value else None
     if not hasattr(value, "shape") or tuple(value.shape)[:1] not in ((1,), (3,)):
         raise AssertionError(f"{name}: expected True, or an array of 1 or 3 numbers, got {value_text(value)}")
     return values_of(value)
