@@ -17,9 +17,11 @@ __all__ = [
     "MXNetError",
     "NotImplementedForSymbol",
     "Null",
+    "check_call",
     "is_number",
     "line_of",
     "mx_real_t",
+    "py_str",
     "source_line",
     "source_place",
     "user_level",
@@ -33,6 +35,21 @@ numeric_types = (float, int, np.generic)
 integer_types = (int, np.int32, np.int64)
 _OWN_NUMBERS = frozenset({float, int})
 """Python's own, which are recognised faster than by the abstract class."""
+
+
+def py_str(text: bytes | str) -> str:
+    """The text of bytes, such as a key that a store's updater is called with."""
+    return text.decode() if isinstance(text, bytes) else text
+
+
+def check_call(ret: int) -> None:
+    """Check the result of a call: 0 is success.
+
+    Raises:
+        MXNetError: it is another number. Errors of opbox are raised where they happen, so nobody returns one.
+    """
+    if ret != 0:
+        raise MXNetError(f"check_call: expected 0, for success, got {ret!r}")
 
 
 class _NullType:

@@ -186,3 +186,49 @@ def test_mxnets_helpers_split_and_check() -> None:
     twice = mx.sym.FullyConnected(data, num_hidden=2, name="fc") + mx.sym.FullyConnected(data, num_hidden=2, name="fc")
     with pytest.raises(ValueError, match="expected one argument of each name, got several called 'fc_weight'"):
         mx.executor_manager._check_arguments(twice)
+
+
+def test_names_that_programs_take_from_mxnets_modules() -> None:
+    assert mx.module.base_module._as_list(3) == [3]
+    assert mx.module.base_module._as_list((1, 2)) == (1, 2)
+    (name, values), *others = mx.io._init_data([np.ones((2, 3)), np.zeros(2)], False, "data")
+    assert (name, values.shape, values.dtype, len(others)) == ("_0_data", (2, 3), np.float32, 1)
+    with pytest.raises(AssertionError, match="data: expected arrays, got None"):
+        mx.io._init_data(None, False, "data")
+    assert mx.base.py_str(b"fc1_weight") == "fc1_weight"
+    mx.base.check_call(0)
+    with pytest.raises(mx.MXNetError, match="check_call: expected 0, for success, got -1"):
+        mx.base.check_call(-1)
+
+
+def test_mxnets_functions_of_model_train(engine: str) -> None:
+    params = {"w": mx.nd.ones((2,))}
+    arrays = [[params["w"].copyto(context) for context in TWO]]
+    gradients = [[mx.nd.ones((2,), context) * factor for context, factor in zip(TWO, (1, 3), strict=True)]]
+    store, on_store = mx.model._create_kvstore("device", 2, params)
+    assert on_store
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
+    mx.model._initialize_kvstore(store, arrays, params, ["w"], on_store)
+    mx.model._update_params_on_kvstore(arrays, gradients, store, ["w"])
+    assert [array.asnumpy().tolist() for array in arrays[0]] == [[-1, -1], [-1, -1]]
+    updater = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5))
+    mx.model._update_params(arrays, gradients, updater, 2)
+    assert [array.asnumpy().tolist() for array in arrays[0]] == [[-1.5, -1.5], [-2.5, -2.5]]
+    assert mx.model._create_kvstore("local", 1, params) == (None, False)
+
+
+def test_the_group_of_executors_is_a_view() -> None:
+    mod = module(TWO)
+    group = mod._exec_group
+    names = []
+    group.install_monitor(mx.mon.Monitor(1, stat_func=lambda array: names.append(array.shape)))
+    group.set_params({"fc2_bias": mx.nd.ones((3,))}, {}, allow_extra=True)
+    assert mod.get_params()[0]["fc2_bias"].asnumpy().tolist() == [1, 1, 1]
+    group.execs[1].arg_dict["fc2_bias"][:] = 3
+    mod._exec_group.forward(mx.io.DataBatch([np.ones((4, 6))], [np.zeros(4)]))
+    group.backward()
+    assert [array.shape for array in group.get_outputs(False)[0]] == [(2, 3), (2, 3)]
+    assert group.get_output_shapes() == [("softmax_output", (4, 3))]
+    assert len(group.grad_arrays) == len(group.param_names) == 5
+    mod._sync_params_from_devices()
+    assert mod.get_params()[0]["fc2_bias"].asnumpy().tolist() == [2, 2, 2]

@@ -6,7 +6,7 @@ from .desc import DataBatch, DataDesc, DataIter
 from .image_record_iter import ImageRecordInt8Iter, ImageRecordIter, ImageRecordUInt8Iter
 from .libsvm import LibSVMIter
 from .mnist import MNISTIter, read_idx
-from .ndarray_iter import NDArrayIter
+from .ndarray_iter import NDArrayIter, _init_data
 from .wrap import PrefetchingIter, ResizeIter
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "NDArrayIter",
     "PrefetchingIter",
     "ResizeIter",
+    "_init_data",
     "read_idx",
 ]
 

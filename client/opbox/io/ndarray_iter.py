@@ -56,6 +56,15 @@ def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tupl
     return [(name, _numpy(name, arrays[name])) for name in sorted(arrays)]
 
 
+def _init_data(data: Any, allow_empty: bool, default_name: str) -> list[tuple[str, HostArray]]:
+    """Arrays by name as an iterator of the user's own keeps them; see `named_arrays`.
+
+    Example:
+        >>> mx.io._init_data(images, allow_empty=False, default_name="data")
+    """
+    return [(name, HostArray(values)) for name, values in named_arrays(data, allow_empty, default_name)]
+
+
 def _numpy(name: str, value: Any) -> Array:
     if hasattr(value, "asnumpy"):
         return np.ascontiguousarray(value.asnumpy())

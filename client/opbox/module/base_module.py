@@ -14,7 +14,12 @@ from ..initializer import Uniform
 from ..ndarray import NDArray, load, save
 from . import loops
 
-__all__ = ["BaseModule"]
+__all__ = ["BaseModule", "_as_list"]
+
+
+def _as_list(obj: Any) -> Any:
+    """A list or tuple as it is; anything else as the one element of a list."""
+    return obj if isinstance(obj, (list, tuple)) else [obj]
 
 
 class BaseModule:
