@@ -154,7 +154,7 @@ class Module(BaseModule):
         return DataParallelExecutorGroup(self)
 
     def _sync_params_from_devices(self) -> None:
-        """Copy the devices' parameters and auxiliary states to those that `get_params` returns, whoever wrote to them."""
+        """Copy the devices' parameters and auxiliary states to those of `get_params`, whoever wrote to them."""
         self._bound.executors.writes.value += 1
         self._parameters.copy_from(self._bound)
 
