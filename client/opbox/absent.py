@@ -39,7 +39,7 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"(ndarray|symbol)\.sparse", r"[A-Za-z]\w*", _DENSE),
     (r"(ndarray|symbol)\.contrib", r"dgl_\w+|edge_id|getnnz|SparseEmbedding", _DENSE),
     (r"(ndarray|symbol)\.contrib", r"quantized_\w+|quantize_\w+|requantize|calibrate_entropy", "opbox has no int8"),
-    (r"io", r"Image\w+_v1|ImageDet\w+", "mx.io.ImageRecordIter reads images from record files"),
+    (r"io", r"Image\w+_v1", "mx.io.ImageRecordIter reads images from record files"),
     (r"io", r"MXDataIter", "iterators here are classes of their own"),
     (r"rnn", r"\w*Conv\w+Cell", "opbox has the cells on vectors"),
 )

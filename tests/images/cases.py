@@ -105,6 +105,24 @@ def det_iter(**arguments: Any) -> Case:
     return run
 
 
+def boxed_records(**arguments: Any) -> Case:
+    """All batches of three epochs of an ImageDetRecordIter."""
+
+    def run(mx: Any) -> list[Any]:
+        options = {"batch_size": 3, "verbose": False, **arguments}
+        iterator = mx.io.ImageDetRecordIter(path_imgrec=str(FILES / "boxes.rec"), data_shape=(3, 10, 12), **options)
+        values: list[Any] = [[tuple(desc.shape) for desc in (*iterator.provide_data, *iterator.provide_label)]]
+        for epoch in range(3):
+            for batch in iterator:
+                label, data = batch.label[0].asnumpy(), batch.data[0].asnumpy()
+                rows, columns = label[0, 1:3].astype(int)  # MXNet leaves the rest as its memory was
+                values += [epoch, label, batch.pad, batch.index.tolist(), data[0, :, :rows, :columns]]
+            iterator.reset()
+        return values
+
+    return run
+
+
 def list_iter(**arguments: Any) -> Case:
     """Two epochs of an ImageIter over a list of images, or a record file."""
 
@@ -319,6 +337,14 @@ DETECTION: dict[str, Case] = {
             )
         ]
     ],
+    "boxed records": boxed_records(),
+    "boxed records padded": boxed_records(label_pad_width=30, label_pad_value=-5),
+    "boxed records mirrored": boxed_records(rand_mirror_prob=1),
+    "boxed records shrunk": boxed_records(resize_mode="shrink", resize=11),
+    "boxed records fitted": boxed_records(resize_mode="fit"),
+    "boxed records with a mean": boxed_records(mean_r=10, std_r=2, scale=0.5),
+    "boxed records with a std": boxed_records(std_g=4.0),
+    "boxed records of a part": boxed_records(num_parts=2, part_index=1),
     "ImageDetIter": det_iter(inter_method=1),
     "ImageDetIter, shuffled": det_iter(
         shuffle=True, rand_crop=0.6, rand_pad=0.6, rand_mirror=True, mean=True, brightness=0.2, inter_method=1

@@ -38,6 +38,11 @@ def det_iter() -> Any:
     return mx.image.ImageDetIter(2, (3, 8, 8), path_imgrec=str(FILES / "boxes.rec"))
 
 
+def boxed(**arguments: Any) -> Any:
+    fixed = {"path_imgrec": str(FILES / "boxes.rec"), "data_shape": (3, 8, 8), "batch_size": 7}
+    return mx.io.ImageDetRecordIter(**{**fixed, **arguments})
+
+
 def decode_garbage() -> None:
     mx.image.imdecode(b"no image")
 
@@ -146,6 +151,21 @@ def decode_garbage() -> None:
             lambda: image_iter(imglist=[[1, str(FILES / "a.png")]], aug_list=[]).next(),
             mx.MXNetError,
             "after the augmenters",
+        ),
+        (lambda: boxed(label_pad_width=5), mx.MXNetError, "label_pad_width: expected at least 17 .* got 5"),
+        (lambda: boxed(label_width=7), mx.MXNetError, "label_width: expected 12 as the label has numbers, got 7"),
+        (lambda: boxed(resize_mode="x"), mx.MXNetError, "resize_mode: expected one of force, shrink, fit, got 'x'"),
+        (lambda: boxed(dtype="uint8"), mx.MXNetError, "dtype: expected float32, got uint8"),
+        (lambda: boxed(min_crop_scales=(0.1, 0.2)), mx.MXNetError, "for each of 1 crop samplers, got 2"),
+        (
+            lambda: boxed(min_crop_scales=2),
+            mx.MXNetError,
+            "min_crop_scales: expected at most max_crop_scales 1.0, got 2.0",
+        ),
+        (
+            lambda: boxed(path_imgrec=COLOUR["path_imgrec"]).next(),
+            mx.MXNetError,
+            r"label: expected a head .* 1 numbers",
         ),
         (lambda: mx.image.DetBorrowAug(3), TypeError, "DetBorrowAug: expected an Augmenter, got 3"),
         (lambda: mx.image.DetRandomSelectAug([3]), ValueError, "DetRandomSelectAug: expected DetAugmenters, got 3"),
@@ -325,6 +345,27 @@ def test_detection_iterators_get_one_label_shape() -> None:
     assert other.provide_label == one.provide_label == [("label", (2, 5, 5))]
     assert (next(other).label[0].asnumpy()[:, 3:] == -1).all()
     assert one.provide_data == [("data", (2, 3, 8, 9))]
+
+
+def test_random_changes_of_boxed_records() -> None:
+    changes = {
+        "rand_crop_prob": 1, "num_crop_sampler": 2, "min_crop_scales": (0.3, 0.5), "min_crop_overlaps": 0.05,
+        "rand_pad_prob": 0.5, "max_pad_scale": 2, "rand_mirror_prob": 0.5, "max_random_hue": 20, "random_hue_prob": 0.5,
+        "max_random_contrast": 0.5, "random_contrast_prob": 1, "min_crop_aspect_ratios": 0.5,
+        "max_crop_aspect_ratios": 2,
+    }  # fmt: skip
+    for mode in ("center", "overlap"):
+        batch, plain = next(boxed(crop_emit_mode=mode, **changes)), next(boxed())
+        assert not np.array_equal(batch.data[0].asnumpy(), plain.data[0].asnumpy())
+        for label, whole in zip(batch.label[0].asnumpy(), plain.label[0].asnumpy(), strict=True):
+            count = int(label[3])
+            assert 7 <= count <= whole[3]
+            assert label[4:6].tolist() == [2, 5]
+            objects = label[6 : 4 + count].reshape(-1, 5)
+            assert set(objects[:, 0]) <= set(whole[6 : 4 + int(whole[3])].reshape(-1, 5)[:, 0])
+            assert ((objects[:, 1:] >= 0) & (objects[:, 1:] <= 1)).all()
+            assert (objects[:, 3:] > objects[:, 1:3]).all()
+            assert (label[4 + count :] == -1).all()
 
 
 def test_boxes_are_drawn() -> None:

@@ -235,10 +235,10 @@ class DetRandomCropAug(HostDetAugmenter):
         moved = label.copy()
         moved[:, (1, 3)] = np.clip((label[:, (1, 3)] - left) / (w / width), 0, 1)
         moved[:, (2, 4)] = np.clip((label[:, (2, 4)] - top) / (h / height), 0, 1)
-        with np.errstate(divide="ignore", invalid="ignore"):  # of an object without area nothing is stays
-            stays = _areas(moved[:, 1:5]) * (w / width) * (h / height) / areas > self.min_eject_coverage
-        stays &= (moved[:, 3] > moved[:, 1]) & (moved[:, 4] > moved[:, 2])
-        return moved[stays] if stays.any() else None
+        with np.errstate(divide="ignore", invalid="ignore"):  # an object without area is left out
+            seen_enough = _areas(moved[:, 1:5]) * (w / width) * (h / height) / areas > self.min_eject_coverage
+        seen_enough &= (moved[:, 3] > moved[:, 1]) & (moved[:, 4] > moved[:, 2])
+        return moved[seen_enough] if seen_enough.any() else None
 
 
 class DetRandomPadAug(HostDetAugmenter):

@@ -3,6 +3,7 @@
 from ..absent import module_getattr
 from .csv import CSVIter
 from .desc import DataBatch, DataDesc, DataIter
+from .image_det_record_iter import ImageDetRecordIter
 from .image_record_iter import ImageRecordInt8Iter, ImageRecordIter, ImageRecordUInt8Iter
 from .libsvm import LibSVMIter
 from .mnist import MNISTIter, read_idx
@@ -14,6 +15,7 @@ __all__ = [
     "DataBatch",
     "DataDesc",
     "DataIter",
+    "ImageDetRecordIter",
     "ImageRecordInt8Iter",
     "ImageRecordIter",
     "ImageRecordUInt8Iter",

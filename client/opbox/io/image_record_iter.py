@@ -30,7 +30,9 @@ __all__ = [
     "ImageRecordUInt8Iter",
     "RecordReading",
     "RecordsIter",
+    "decoded",
     "labels_of",
+    "listed_label",
 ]
 
 _DTYPES = ("float32", "uint8", "int8")
