@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from opbox_protocol.commands import Forward
+from opbox_protocol.commands import Backward, Forward
 from opbox_protocol.errors import MXNetError, ValueShapeError
 from opbox_protocol.signal_shield import whole
 
@@ -158,7 +158,13 @@ class Executor(Freed):
             for grad in grads
         ]
         heads = [None if grad is None else grad._id for grad in grads]
-        self._session.record({"do": "backward", "executor": self._id, "head_grads": heads})
+        command: Backward = {"do": "backward", "executor": self._id, "head_grads": heads}
+        watch = [] if self._monitor is None else self._monitor.begin_backward(self._session, self._id)
+        if any(array is not None for _, array in watch):
+            command["watch"] = [None if array is None else array._id for _, array in watch]
+        self._session.record(command)
+        if self._monitor is not None:
+            self._monitor.show_backward(watch)
 
     # -- arrays by name ---------------------------------------------------------------------------------------
 
@@ -246,14 +252,16 @@ class Executor(Freed):
     def set_monitor_callback(
         self, callback: Callback | None, monitor_all: bool = False, wanted: Callable[[str], bool] | None = None
     ) -> None:
-        """Call `callback(name, array)` after every forward for each operator's outputs, in the graph's order.
+        """Call `callback(name, array)` after every forward and backward for each operator's outputs, in their order.
 
         The engine copies each array that is shown, so that a forward without a callback, or one of which nothing is
         wanted, costs nothing more.
 
         Args:
-            callback: called with names such as "fc1_output" and NDArrays; None ends it.
-            monitor_all: each operator's inputs too, before its outputs: "fc1_data", a variable by its own name first.
+            callback: called with names such as "fc1_output", "fc1_backward_output0" and NDArrays; None ends it. An
+                output of a backward operator that no gradient needs is shown as zeros.
+            monitor_all: each forward operator's inputs too, before its outputs: "fc1_data", a variable by its own name
+                first.
             wanted: by an array's name, whether `callback` is to be called with it in the run to come; all when None.
         """
         self._monitor = None if callback is None else MonitorCallback(self._symbol, callback, monitor_all, wanted)

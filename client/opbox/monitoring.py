@@ -1,8 +1,8 @@
-"""A monitored forward: which of a graph's arrays a callback is shown, under which names and in which order."""
+"""Monitored runs: which of a graph's arrays a callback is shown, under which names and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .ndarray import NDArray
@@ -28,6 +28,7 @@ class MonitorCallback:
         self._monitor_all = monitor_all
         self._wanted = wanted
         self._shown: list[tuple[str, Entry]] = []
+        self._backward_names: dict[int, list[str]] = {}
 
     def begin(self, session: Session) -> dict[str, NDArray]:
         """Begin a forward.
@@ -47,6 +48,27 @@ class MonitorCallback:
         """
         for name, (node, index) in self._shown:
             self._callback(name, arrays[node.output_name(index)])
+
+    def begin_backward(self, session: Session, executor: int) -> list[tuple[str, NDArray | None]]:
+        """Begin a backward.
+
+        Returns:
+            the names of the backward operators' outputs, in their order, with new arrays for copies of those that the
+            callback is to be shown.
+        """
+        if executor not in self._backward_names:
+            description = session.describe(executor, "describe_executor")
+            self._backward_names[executor] = description.get("backward_outputs", [])
+        return [
+            (name, NDArray(session, session.new_id()) if self._wanted is None or self._wanted(name) else None)
+            for name in self._backward_names[executor]
+        ]
+
+    def show_backward(self, outputs: Iterable[tuple[str, NDArray | None]]) -> None:
+        """End a backward: call the callback."""
+        for name, array in outputs:
+            if array is not None:
+                self._callback(name, array)
 
     def _entries(self) -> Iterator[tuple[str, Entry]]:
         """Names, and what they are of, in the order of MXNet's executor."""

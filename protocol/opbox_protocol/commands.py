@@ -156,6 +156,7 @@ class Backward(TypedDict):
     do: Literal["backward"]
     executor: int
     head_grads: NotRequired[Sequence[int | None]]
+    watch: NotRequired[Sequence[int | None]]
 
 
 class DescribeExecutor(TypedDict):

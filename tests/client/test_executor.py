@@ -303,6 +303,47 @@ def test_a_monitor_sees_every_operator_inside() -> None:
     np.testing.assert_allclose(executor.grad_dict["fc_weight"].asnumpy(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_monitor_sees_the_operators_of_backward() -> None:
+    """Names and order as MXNet 1.9.1 shows them for this network: an output for each input, labels included."""
+    net = mx.sym.relu(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="fc1"), name="act")
+    net = mx.sym.FullyConnected(mx.sym.Concat(net, net * 2, name="cc"), num_hidden=3, name="fc2")
+    executor = mx.sym.SoftmaxOutput(net, name="softmax").simple_bind(mx.cpu(), data=(2, 5))
+    generator = np.random.default_rng(0)
+    for array in executor.arg_arrays[:-1]:
+        array[:] = mx.nd.array(generator.standard_normal(array.shape))
+    executor.forward(is_train=True)
+    executor.backward()
+    expected = {name: grad.asnumpy() for name, grad in executor.grad_dict.items()}
+    shown: list[tuple[str, np.ndarray]] = []
+    executor.set_monitor_callback(lambda name, array: shown.append((name, array.asnumpy())))
+    executor.forward(is_train=True)
+    shown.clear()
+    executor.backward()
+    names = " ".join(name for name, _ in shown if not name.startswith("_mul"))
+    fc2 = "fc2_backward_output0 fc2_backward_output1 fc2_backward_output2 cc_backward_output0 cc_backward_output1"
+    first = "sum_grad_output act_backward_output fc1_backward_output0 fc1_backward_output1 fc1_backward_output2"
+    assert names == f"softmax_backward_output0 softmax_backward_output1 {fc2} {first}"
+    values = dict(shown)
+    assert not values["softmax_backward_output1"].any()
+    for name, grad in (("fc1_backward_output1", "fc1_weight"), ("fc2_backward_output2", "fc2_bias")):
+        np.testing.assert_allclose(values[name], expected[grad], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(executor.grad_dict[grad].asnumpy(), expected[grad], rtol=1e-5, atol=1e-6)
+    monitor = mx.mon.Monitor(1, pattern="fc1_backward_output1")
+    monitor.install(executor)
+    monitor.tic()
+    executor.forward(is_train=True)
+    executor.backward()
+    assert [name for _, name, _ in monitor.toc()] == ["fc1_backward_output1"]
+
+
+def test_what_of_backward_cannot_be_watched() -> None:
+    executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
+    executor.forward(is_train=True)
+    session = mx.cpu().session
+    with pytest.raises(MXNetError, match="watch: expected a number or null for each of 5 outputs, got 1"):
+        session.ask({"do": "backward", "executor": executor._id, "watch": [session.new_id()]})
+
+
 def test_a_monitor_has_copied_only_what_it_collects() -> None:
     seen: list[str] = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,6 +14,7 @@ from opbox_protocol.errors import BadRequestError
 
 from ..executor import bind
 from ..executor.allocation import allocate
+from ..executor.run import BoundPlan
 from ..graph.ir import Graph
 from ..quota import Allocation
 from ..stateless.inference import GraphReference
@@ -139,19 +140,46 @@ class Forward(Command):
 
 
 class Backward(Command):
-    """Gradients into the bound arrays, as grad_req says; null where an output is a loss."""
+    """Gradients into the bound arrays, as grad_req says; null where an output is a loss.
+
+    `watch` has a number for each of the executor's `backward_outputs`, which is to become a copy of it, or null.
+    """
 
     silences: ClassVar[bool] = True
 
     do: Literal["backward"]
     executor: Id
     head_grads: IdsOrNone = Field(default_factory=list)
+    watch: IdsOrNone = Field(default_factory=list)
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         executor = table.executor(self.executor)
         heads = [None if id is None else table.read(id) for id in self.head_grads]
-        executor.backward(heads, table.nodes_profile)
+        if self.watch:
+            self._run_watched(table, executor, heads)
+        else:
+            executor.backward(heads, table.nodes_profile)
         table.steps += 1
+
+    def _run_watched(self, table: ArrayTable, executor: BoundPlan, heads: Sequence[Array | None]) -> None:
+        table.reserve(*(id for id in self.watch if id is not None))
+        count = len(executor.backward_outputs)
+        if len(self.watch) != count:
+            raise BadRequestError(
+                f"watch: expected a number or null for each of {count} outputs, got {len(self.watch)}"
+            )
+        numbers = iter(self.watch)
+        copies: dict[int, Array] = {}
+
+        def copy(name: str, array: Array) -> None:
+            number = next(numbers)
+            if number is not None:
+                copies[number] = allocate(table.backend, tuple(array.shape), array.dtype)
+                copies[number][...] = array
+
+        executor.backward(heads, monitor=copy)
+        for number, array in copies.items():
+            table.keep(number, array)
 
 
 @lru_cache(maxsize=1024)
@@ -189,7 +217,7 @@ def recurring_run(command: Any) -> Forward | Backward | None:
 
 
 class DescribeExecutor(Command):
-    """An executor's memory and steps, in the answer's results."""
+    """An executor's memory, steps and backward operators' outputs, in the answer's results."""
 
     changes_arrays: ClassVar[bool] = False
 
@@ -197,7 +225,8 @@ class DescribeExecutor(Command):
     id: Id
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        exchange.report(**asdict(table.executor_entry(self.id).executor.memory))
+        executor = table.executor_entry(self.id).executor
+        exchange.report(**asdict(executor.memory), backward_outputs=executor.backward_outputs)
 
 
 COMMANDS = (Bind, Forward, Backward, DescribeExecutor)

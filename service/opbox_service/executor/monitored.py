@@ -1,57 +1,97 @@
-"""A forward run that shows a monitor each operator's outputs, in the graph's order."""
+"""A run, forward or backward, that shows a monitor each operator's outputs, in the graph's order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from opbox_ops.compute import Array, OpContext
+from opbox_ops.compute import Array, ArraySpec, OpContext
 from opbox_ops.layout import as_laid, logical, physical
 from opbox_ops.node import Node
 
 from .allocation import allocate
-from .calls import Calls
+from .calls import Call, Calls
 from .placed_arrays import PlacedArrays
 from .plan import UNWANTED, Plan, Step
 
-__all__ = ["run_monitored"]
+__all__ = ["backward_nodes", "run_monitored"]
 
 
 def run_monitored(
     plan: Plan,
-    forward: Calls,
+    half: Calls,
     placed: PlacedArrays,
     context: Callable[[tuple[Array, ...]], OpContext],
     monitor: Callable[[str, Array], None],
+    *,
+    backward: bool = False,
 ) -> None:
-    """Run a plan's forward half.
+    """Run one half of a plan.
 
     Args:
-        plan, forward, placed: the plan, the calls of that half, and its arrays.
+        plan, half, placed: the plan, the calls of that half, and its arrays.
         context: makes the context of a call that runs for the monitor alone, from its temporaries.
         monitor: called after each operator with each output's name and array, which is valid during the call only.
+            An output of a backward operator that no gradient needs is not computed: zeros are shown.
+        backward: which half.
     """
-    calls = dict(zip(forward.nodes, forward.calls, strict=True))
-    steps = plan.steps[: plan.forward_steps]
-    nodes = [member.node for step in steps for member in step.members or (step,) if _is_shown(member)]
-    shown = _InOrder(sorted(nodes, key=plan.graph.index.__getitem__), monitor)
+    calls: dict[Node, list[Call]] = {}
+    for node, call in zip(half.nodes, half.calls, strict=True):
+        calls.setdefault(node, []).append(call)
+    names = plan.backward_names if backward else None
+    if backward:
+        steps, nodes = plan.steps[plan.forward_steps :], backward_nodes(plan)
+    else:
+        steps = plan.steps[: plan.forward_steps]
+        nodes = [member.node for step in steps for member in step.members or (step,) if _is_shown(member)]
+        nodes.sort(key=plan.graph.index.__getitem__)
+    shown = _InOrder(nodes, monitor, names)
     for step in steps:
         members = step.members or (step,)
         inner = [value for member in step.members for value in member.writes if value != UNWANTED]
         if any(placed.arrays[value] is None for value in inner):
             # What the step computes on its way is in no array: its members show it.
-            _run_members(plan, step, placed, context, shown)
+            _run_members(plan, step, placed, context, shown, names)
             members = ()
         # A view has no call: its values are there as soon as its input's are.
-        if step.node in calls:
-            Calls([calls[step.node]], [step.node]).run()
+        if calls.get(step.node):
+            Calls([calls[step.node].pop(0)], [step.node]).run()
         for member in members:
-            if _is_shown(member):
-                shown.add(member.node, placed.of(member.writes))
+            if _is_shown(member, names):
+                arrays: list[Array | None] = list(placed.of(member.writes))
+                if backward:
+                    specs = _backward_specs(plan, member)
+                    arrays += [None] * (len(specs) - len(arrays))
+                    pairs = zip(arrays, specs, strict=True)
+                    arrays = [_zeros(placed, spec) if array is None else array for array, spec in pairs]
+                shown.add(member.node, arrays)
 
 
-def _is_shown(step: Step) -> bool:
+def backward_nodes(plan: Plan) -> list[Node]:
+    """The operators of the backward half that a monitor is shown, in their order."""
+    steps = plan.steps[plan.forward_steps :]
+    ran = {m.node for step in steps for m in step.members or (step,) if _is_shown(m, plan.backward_names)}
+    return [node for node in plan.backward_names if node in ran]
+
+
+def _backward_specs(plan: Plan, step: Step) -> list[ArraySpec]:
+    """Shapes and types of what is shown of a backward step: its outputs, and zeros for inputs without a gradient."""
+    specs = list(step.call.outputs)
+    missing = len(plan.backward_names[step.node]) - len(specs)
+    if missing > 0 and step.node.forward is not None:
+        forward = next(m for s in plan.steps for m in s.members or (s,) if m.node is step.node.forward)
+        specs += forward.call.inputs[len(specs) : len(specs) + missing]
+    return specs
+
+
+def _zeros(placed: PlacedArrays, spec: ArraySpec) -> Array:
+    array = allocate(placed.backend, spec.shape, spec.dtype)
+    array[...] = 0
+    return array
+
+
+def _is_shown(step: Step, names: Mapping[Node, object] | None = None) -> bool:
     """Return whether it computes what an operator of the graph does, and not what the executor needs besides."""
-    return step.node.op is not None and not step.hidden
+    return step.node.op is not None and not step.hidden and (names is None or step.node in names)
 
 
 def _run_members(
@@ -60,6 +100,7 @@ def _run_members(
     placed: PlacedArrays,
     context: Callable[[tuple[Array, ...]], OpContext],
     shown: _InOrder,
+    names: Mapping[Node, object] | None,
 ) -> None:
     """Run the steps that `step` stands for, in memory of their own."""
     arrays: dict[int, Array] = {}
@@ -76,7 +117,7 @@ def _run_members(
             layouts = [plan.values[v].spec.layout for v in member.writes]
             targets = [logical(array, layout) for array, layout in zip(targets, layouts, strict=True)]
         arrays.update(zip(member.writes, targets, strict=True))
-        if not member.hidden:
+        if _is_shown(member, names):
             shown.add(member.node, targets)
 
 
@@ -91,10 +132,17 @@ class _InOrder:
     Args:
         nodes: the nodes that will come, in the order to show them.
         monitor: called with each output's name and array.
+        names: the outputs' names by node; by default the nodes' own.
     """
 
-    def __init__(self, nodes: Sequence[Node], monitor: Callable[[str, Array], None]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        monitor: Callable[[str, Array], None],
+        names: Mapping[Node, Sequence[str]] | None = None,
+    ) -> None:
         self._nodes = nodes
+        self._names = names
         self._next = 0
         self._monitor = monitor
         self._early: dict[Node, list[Array | None]] = {}
@@ -110,6 +158,6 @@ class _InOrder:
 
     def _show(self, node: Node, arrays: Sequence[Array | None]) -> None:
         self._next += 1
-        for name, array in zip(node.output_names(), arrays, strict=True):
+        for name, array in zip(self._names[node] if self._names else node.output_names(), arrays, strict=True):
             if array is not None:
                 self._monitor(name, array)

@@ -123,6 +123,7 @@ class Plan:
         outputs: the value of each head.
         external: the values with memory of their own.
         head_grads: the value of each head's gradient; UNWANTED where backward does not read it.
+        backward_names: the names of the outputs of backward nodes, for monitors; see `Gradient`.
         zero_grads: arguments whose gradient is zero and whose array is to say so.
         spare: bytes that its arena may take without anybody's loss, as they are there for another plan.
         keeps: whether backward may run again: what forward leaves for it stays to the end.
@@ -137,6 +138,7 @@ class Plan:
     forward_steps: int = 0
     outputs: list[int] = field(default_factory=list)
     head_grads: list[int] = field(default_factory=list)
+    backward_names: dict[Node, list[str]] = field(default_factory=dict)
     zero_grads: list[str] = field(default_factory=list)
     spare: int = 0
     keeps: bool = False

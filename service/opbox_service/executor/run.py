@@ -19,7 +19,7 @@ from opbox_protocol.errors import BadRequestError, ConflictError, ShapeError
 from .allocation import allocate
 from .calls import Call, Calls, at_node
 from .inference import Inference
-from .monitored import run_monitored
+from .monitored import backward_nodes, run_monitored
 from .placed_arrays import PlacedArrays, written_apart
 from .plan import UNWANTED, Plan, Step
 from .profile import Profile
@@ -225,7 +225,12 @@ class BoundPlan:
             self._forward.run(profile)
         self._ready = True
 
-    def backward(self, head_grads: Sequence[Array | None] = (), profile: Profile | None = None) -> None:
+    def backward(
+        self,
+        head_grads: Sequence[Array | None] = (),
+        profile: Profile | None = None,
+        monitor: Callable[[str, Array], None] | None = None,
+    ) -> None:
         """Compute the gradients, into the arrays given for them; again and again after one forward.
 
         The plan keeps what backward reads: only arguments, outputs and auxiliary states that the caller has overwritten
@@ -235,6 +240,8 @@ class BoundPlan:
             head_grads: the gradient of each output, shaped like it; None, or none at all, for outputs whose operator
                 needs none (losses).
             profile: as of `forward`.
+            monitor: called after each backward operator with each output's name, as of `backward_outputs`, and array,
+                which is valid during the call only.
 
         Raises:
             ConflictError: forward has not run.
@@ -250,12 +257,20 @@ class BoundPlan:
             self._left_out, self._inference, self._inferring = False, None, None
         self._take_in(head_grads)
         self._mode.is_train = True
-        if self._replays is not None and self._backward.calls and profile is None:
+        if self._replays is not None and self._backward.calls and profile is None and monitor is None:
             self._replays[1].run(True)
             return
         for array in self._zeros:
             array[...] = 0
-        self._backward.run(profile)
+        if monitor is not None:
+            run_monitored(self.plan, self._backward, self._placed, self._monitored_context, monitor, backward=True)
+        else:
+            self._backward.run(profile)
+
+    @property
+    def backward_outputs(self) -> list[str]:
+        """The names of what `backward` shows a monitor, in its order; a name may be there several times."""
+        return [name for node in backward_nodes(self.plan) for name in self.plan.backward_names[node]]
 
     def progress(self) -> RunProgress:
         """What the last run has left, for `resume` of an executor of the same graph in another process."""

@@ -46,6 +46,8 @@ class Gradient:
         head_grads: a variable for each head, named `head_grad:` and the head.
         needed: the numbers of the heads whose gradients backward must be given.
         grads: the gradient of each wanted argument; None where it is zero.
+        names: by backward node, in their order, the names of its outputs as MXNet's monitors have them:
+            `fc1_backward_output0`, `sum_grad_output`. Nodes of zeros have none.
     """
 
     graph: Graph
@@ -53,6 +55,7 @@ class Gradient:
     head_grads: tuple[Node, ...]
     needed: tuple[int, ...]
     grads: dict[str, Entry | None]
+    names: dict[Node, list[str]]
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -79,6 +82,10 @@ class _Pass:
         self.zeros: dict[Entry, Entry] = {}
         self.zero_nodes: set[Node] = set()
         self.known: set[Node] = set(graph.nodes)
+        self.owners: dict[Node, Node] = {}
+        self.sums: dict[Node, Entry] = {}
+        self.partial: set[Node] = set()
+        """Sums of some of the gradients that meet at an entry."""
         self.reaching = self._nodes_reaching(set(wrt))
 
     def run(self) -> Gradient:
@@ -99,7 +106,35 @@ class _Pass:
         read.update(entry.node for entry in heads)
         needed = tuple(i for i, node in enumerate(head_grads) if node in read)
         graph = Graph(heads, (*self.graph.nodes, *(head_grads[i] for i in needed), *nodes), begins=self.graph)
-        return Gradient(graph, len(self.graph.nodes), head_grads, needed, grads)
+        return Gradient(graph, len(self.graph.nodes), head_grads, needed, grads, self._names(nodes))
+
+    def _names(self, nodes: Sequence[Node]) -> dict[Node, list[str]]:
+        """The outputs' names of the backward nodes: those of one operator are counted through.
+
+        A backward operator of MXNet's has an output for each input, for labels too; ours leave the last ones out.
+        """
+        outputs: Counter[Node] = Counter()
+        for node in nodes:
+            if node in self.owners:
+                outputs[self.owners[node]] += self._shown_outputs(node)
+        used: Counter[Node] = Counter()
+        names: dict[Node, list[str]] = {}
+        for node in nodes:
+            owner = self.owners.get(node)
+            if owner is not None:
+                first = used[owner]
+                used[owner] += self._shown_outputs(node)
+                numbers = range(first, used[owner]) if outputs[owner] > 1 else [""]
+                names[node] = [f"{owner.name}_backward_output{number}" for number in numbers]
+            elif node.op is self.sum and node not in self.partial:
+                names[node] = ["sum_grad_output"]
+        return names
+
+    def _shown_outputs(self, node: Node) -> int:
+        owner = self.owners[node]
+        if node.op is None or not node.op.is_backward or owner.op is None:
+            return node.num_outputs
+        return max(node.num_outputs, len(owner.inputs) - len(owner.op.aux_indices(owner.params)))
 
     def _head_names(self) -> list[str]:
         """`head_grad:` and the head's name; numbered where two heads have one name, or a variable has it already."""
@@ -152,6 +187,7 @@ class _Pass:
             if grad is not None and grad.node not in self.known:
                 self._know(grad.node, fresh)
         self.new_nodes += fresh
+        self.owners.update((one, node) for one in fresh if one.op is not None and one.op.name != ZERO.name)
         if self.zero_nodes and not node.op.get_attr("TNonlinearGradient"):
             self._note_zeros(fresh)
         for entry, grad in zip(node.inputs, grads, strict=True):
@@ -186,6 +222,9 @@ class _Pass:
         total = Node(self.sum, f"{entry.node.name}_grad_sum", {}, NO_PARAMS, (before, grad), source=entry.node.source)
         self.new_nodes.append(total)
         self.known.add(total)
+        if self.sums.get(before.node) == entry:
+            self.partial.add(before.node)
+        self.sums[total] = entry
         self.summed[entry] = Entry(total)
 
     def _zero(self, entry: Entry) -> Entry:
