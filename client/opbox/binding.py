@@ -20,6 +20,7 @@ from .known_graphs import Document
 from .ndarray import NDArray
 from .ndarray.creation import many_zeros
 from .operator.sending import graph_for
+from .placement import Placement
 
 if TYPE_CHECKING:
     from .symbol import Symbol
@@ -74,6 +75,7 @@ def bind(
     grad_req: Any,
     aux_states: Any,
     document: Document | None = None,
+    group2ctx: Any = None,
 ) -> Executor:
     """See `Symbol.bind`; `document` is the graph as it is sent, for who has it already."""
     if ctx is None:
@@ -95,7 +97,10 @@ def bind(
     requests = {
         name: requests[name] if grad is not None else "null" for name, grad in zip(wire_names, grads, strict=True)
     }
-    return Executor(symbol, ctx, arrays, grads, requests, aux, document, wire_names)
+    placement = Placement(symbol, ctx, group2ctx)
+    executor = Executor(symbol, ctx, arrays, grads, requests, aux, document, wire_names)
+    placement.put_outputs(executor.outputs)
+    return executor
 
 
 def _told_apart(document: Document, names: Sequence[str]) -> tuple[Document, list[str]]:
@@ -111,13 +116,17 @@ def _told_apart(document: Document, names: Sequence[str]) -> tuple[Document, lis
 
 _OPTIONS = ("ctx", "grad_req", "type_dict")
 _SHARING = ("shared_arg_names", "shared_exec", "shared_buffer")
-_WITHOUT_EFFECT = ("stype_dict", "group2ctx")
+_WITHOUT_EFFECT = ("stype_dict",)
 
 
 def _check_options(symbol: Symbol, kwargs: Mapping[str, Any]) -> None:
     """TypeError for what is neither a shape nor an option, such as an option whose name is misspelt."""
     for name, value in kwargs.items():
-        if not isinstance(value, tuple | list) and name not in (*_WITHOUT_EFFECT, *_SHARING) and value is not None:
+        if (
+            not isinstance(value, tuple | list)
+            and name not in (*_WITHOUT_EFFECT, *_SHARING, "group2ctx")
+            and value is not None
+        ):
             if name in symbol.list_inputs():
                 raise TypeError(f"simple_bind: {name}: expected a shape such as (2, 3), got {value_text(value)}")
             raise TypeError(
@@ -133,6 +142,7 @@ def simple_bind(
     with collection_paused():
         ctx = context_or_current(ctx)
         _check_options(symbol, kwargs)
+        placement = Placement(symbol, ctx, kwargs.get("group2ctx"))
         # Shapes and types of other names than the symbol's are passed over, as in MXNet: programs give an iterator's.
         inputs = frozenset(symbol.list_inputs())
         shapes = {n: tuple(v) for n, v in kwargs.items() if isinstance(v, tuple | list) and n in inputs}
@@ -156,13 +166,17 @@ def simple_bind(
         arrays = iter(many_zeros([*kinds, *states, *itertools.compress(kinds, wanted)], ctx))
         args, aux = [next(arrays) for _ in kinds], [next(arrays) for _ in states]
         grads = [next(arrays) if wants else None for wants in wanted]
+        for listed, variables in ((args, names), (aux, symbol.list_auxiliary_states()), (grads, names)):
+            placement.put(variables, listed)
         shared = kwargs.get("shared_exec")
         if shared is not None:
             only = kwargs.get("shared_arg_names")
             args = _shared(names, args, shared.arg_dict, only)
             grads = _shared(names, grads, shared.grad_dict, only)
             aux = _shared(symbol.list_auxiliary_states(), aux, shared.aux_dict, None)
-        return Executor(symbol, ctx, args, grads, requests, aux, document)
+        executor = Executor(symbol, ctx, args, grads, requests, aux, document)
+        placement.put_outputs(executor.outputs)
+        return executor
 
 
 def _shared(names: Sequence[str], arrays: Sequence[Any], others: Mapping[str, Any], only: Any) -> list[Any]:

@@ -25,7 +25,7 @@ LAYERS = (
     "operator.statements operator.values",
     "connection context device_sessions inference pending request_limits session session_opening",
     "ndarray",
-    "binding executor monitoring recovery",
+    "binding executor monitoring placement recovery",
     "symbol",
     "operator contrib random rtc runtime util",
     "callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "

@@ -28,6 +28,7 @@ class Binding:
         names: the symbol's arguments.
         data_shapes, label_shapes: `DataDesc`s or pairs (name, shape).
         requests: the gradient request of each argument.
+        group2ctxs: contexts by the symbol's groups, for all devices or for each (see `_group_contexts`).
         shared: a binding whose parameters, gradients and states this one uses.
 
     Attributes:
@@ -47,6 +48,7 @@ class Binding:
         label_shapes: Any,
         requests: Mapping[str, str],
         shared: Binding | None = None,
+        group2ctxs: Any = None,
     ) -> None:
         self._symbol, self._names, self._work_loads = symbol, names, list(work_loads)
         self.data: list[DataDesc]
@@ -55,8 +57,8 @@ class Binding:
         self.has_run = False
         others = shared.replicas if shared is not None else [None] * len(contexts)
         self.replicas: list[Executors] = [
-            Executors(symbol, context, names.fed, requests, other)
-            for context, other in zip(contexts, others, strict=True)
+            Executors(symbol, context, names.fed, requests, other, groups)
+            for context, other, groups in zip(contexts, others, _group_contexts(group2ctxs, len(contexts)), strict=True)
         ]
         for replica in self.replicas[1:]:
             replica.writes = self.replicas[0].writes
@@ -182,3 +184,33 @@ def merged(arrays: Sequence[Sequence[NDArray]], axes: Sequence[int]) -> list[NDA
 
 def _axis(desc: DataDesc) -> int:
     return DataDesc.get_batch_axis(desc.layout)
+
+
+def _group_contexts(group2ctxs: Any, devices: int) -> list[Any]:
+    """Each device's contexts by group, from a dict for all, or a list with a dict for each.
+
+    A value of the one dict is a context, or a list of them: one for all devices, or one for each.
+
+    Raises:
+        AssertionError: something else, or a list of another length.
+    """
+    if group2ctxs is None:
+        return [None] * devices
+    if isinstance(group2ctxs, list):
+        if len(group2ctxs) != devices:
+            raise AssertionError(f"group2ctxs: expected a dict for each of {devices} devices, got {len(group2ctxs)}")
+        return group2ctxs
+    if not isinstance(group2ctxs, Mapping):
+        raise AssertionError(
+            f"group2ctxs: expected a dict of contexts by group, or a list, got {value_text(group2ctxs)}"
+        )
+    rows: list[dict[str, Any]] = [{} for _ in range(devices)]
+    for group, value in group2ctxs.items():
+        listed = list(value) if isinstance(value, list | tuple) else [value]
+        if len(listed) not in (1, devices):
+            raise AssertionError(
+                f"group2ctxs: {group}: expected a context, or one for each of {devices} devices, got {len(listed)}"
+            )
+        for number, row in enumerate(rows):
+            row[group] = listed[number % len(listed)]
+    return rows

@@ -56,6 +56,7 @@ class BucketingModule(BaseModule):
             "logger": logger,
             "context": context,
             "work_load_list": work_load_list,
+            "group2ctxs": group2ctxs,
             "fixed_param_names": fixed_param_names,
             "state_names": state_names,
         }

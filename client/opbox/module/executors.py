@@ -20,6 +20,7 @@ from ..inference import infer_for_bind
 from ..io import DataDesc
 from ..ndarray import NDArray
 from ..operator.sending import graph_for
+from ..placement import Placement
 
 __all__ = ["Executors", "WriteCount"]
 
@@ -44,6 +45,7 @@ class Executors:
         symbol, context: what, and where.
         input_names: arguments that are fed, not learned.
         grad_req: "write", "add" or "null" for each argument.
+        group2ctx: contexts by the symbol's groups (see `Placement`).
         shared: the executors of another module, whose parameters, gradients and auxiliary states take the place of
             new ones of the same name.
 
@@ -59,10 +61,13 @@ class Executors:
         input_names: Sequence[str],
         grad_req: Mapping[str, str],
         shared: Executors | None = None,
+        group2ctx: Any = None,
     ) -> None:
         self.symbol = symbol
         self.context = context
         self.grad_req = dict(grad_req)
+        self._group2ctx = group2ctx
+        self._placement = Placement(symbol, context, group2ctx)
         self._arguments = symbol.list_arguments()
         self._states = symbol.list_auxiliary_states()
         self._inputs = frozenset(input_names)
@@ -111,9 +116,9 @@ class Executors:
         for name, shape, dtype in zip(self._arguments, arg_shapes, arg_types, strict=True):
             wanted = self.grad_req.get(name, "null") != "null"
             if name in self._inputs:
-                args[name] = self._zeros(shape, dtype)
+                args[name] = self._zeros(name, shape, dtype)
                 if wanted:
-                    grads[name] = self._zeros(shape, dtype)
+                    grads[name] = self._zeros(name, shape, dtype)
                 continue
             args[name] = self._shared(self.args, name, shape, dtype)
             if wanted:
@@ -123,17 +128,19 @@ class Executors:
             for name, shape, dtype in zip(self._states, aux_shapes, aux_types, strict=True)
         }
         grad_req = {name: self.grad_req.get(name, "null") for name in self._arguments}
-        executor = bind(self.symbol, self.context, args, grads, grad_req, aux, document)
+        executor = bind(self.symbol, self.context, args, grads, grad_req, aux, document, self._group2ctx)
         for out, shape in zip(executor.outputs, out_shapes, strict=True):
             out._shape = tuple(shape)  # known here already: asking the engine for it would wait
         return executor
 
-    def _zeros(self, shape: Sequence[int], dtype: Any) -> NDArray:
-        return nd.zeros(tuple(shape), self.context, dtype=dtype)
+    def _zeros(self, name: str, shape: Sequence[int], dtype: Any) -> NDArray:
+        array = nd.zeros(tuple(shape), self.context, dtype=dtype)
+        self._placement.put([name], [array])
+        return array
 
     def _shared(self, arrays: dict[str, NDArray], name: str, shape: Sequence[int], dtype: Any) -> NDArray:
         if name not in arrays:
-            arrays[name] = self._zeros(shape, dtype)
+            arrays[name] = self._zeros(name, shape, dtype)
         elif arrays[name].shape != tuple(shape):
             raise MXNetError(
                 f"{name}: expected shape {arrays[name].shape} as it was bound first, got {tuple(shape)} by the new "

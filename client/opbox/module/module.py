@@ -35,7 +35,9 @@ class Module(BaseModule):
         logger: where `fit` writes.
         context: the device; or a list: each computes its slice of a batch, and the gradients are added up.
         work_load_list: a number for each device, which its slice is in proportion to; equal by default.
-        group2ctxs, compression_params: taken and ignored.
+        group2ctxs: contexts by the groups of `AttrScope(ctx_group=…)`: a dict, or a list with one for each device. A
+            value may be a list with a context for each device.
+        compression_params: taken and ignored.
         fixed_param_names: parameters that are not trained.
         state_names: arguments that keep their values from batch to batch (`set_states`).
 
@@ -69,6 +71,7 @@ class Module(BaseModule):
             raise TypeError(f"Module: symbol: expected a Symbol, got {value_text(symbol)}")
         self._symbol = symbol
         self._context = _contexts(context)
+        self._group2ctxs = group2ctxs
         self._work_loads = list(work_load_list or [1] * len(self._context))
         if len(self._work_loads) != len(self._context):
             raise AssertionError(
@@ -229,6 +232,7 @@ class Module(BaseModule):
             label_shapes,
             requests,
             shared_binding,
+            self._group2ctxs,
         )
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad
         self.binded = True

@@ -293,7 +293,8 @@ class Symbol(SymbolArithmetic, SymbolFluent):
             type_dict: element types by argument name.
             kwargs: shapes by argument name; those of other names are passed over, as in MXNet. `shared_exec` is an
                 executor whose arrays take the place of new ones of equal name, shape and type, those of
-                `shared_arg_names` where these are given. `shared_buffer`, `stype_dict` and `group2ctx` have no effect.
+                `shared_arg_names` where these are given.
+                `group2ctx` is as of `bind`. `shared_buffer` and `stype_dict` have no effect.
         """
         return simple_bind(self, ctx, grad_req, type_dict, kwargs)
 
@@ -315,9 +316,11 @@ class Symbol(SymbolArithmetic, SymbolFluent):
             args_grad: arrays for gradients, a list (None for none) or by name.
             grad_req: "write", "add" or "null", for all or by name or in a list.
             aux_states: arrays of the auxiliary states, a list or by name.
-            group2ctx, shared_exec: have no effect.
+            group2ctx: contexts by the groups of `AttrScope(ctx_group=…)`: where the outputs lie. All is computed on
+                `ctx`'s device.
+            shared_exec: has no effect.
         """
-        return bind(self, ctx, args, args_grad, grad_req, aux_states)
+        return bind(self, ctx, args, args_grad, grad_req, aux_states, group2ctx=group2ctx)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> Any:
         """The outputs for arguments and auxiliary states: `(a + b).eval(a=mx.nd.ones((2,)), b=mx.nd.ones((2,)))`."""
