@@ -228,11 +228,11 @@ def test_a_misspelt_name_of_a_metric_or_optimizer(call: Callable[[], Any], begin
 def test_parameters_of_another_network(tmp_path: Path) -> None:
     file = str(tmp_path / "a.params")
     ready("other").save_params(file)
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(RuntimeError) as raised:
         ready().load_params(file)
     assert str(raised.value) == (
-        "parameters: 'other_weight' is none of the arguments (data, fc_weight, fc_bias, softmax_label): are they of "
-        "another network? set_params(…, allow_extra=True) leaves it out"
+        "fc_bias is not presented: parameters: 'other_weight' is none of the arguments (data, fc_weight, fc_bias, "
+        "softmax_label): are they of another network? allow_extra=True leaves it out"
     )
 
 

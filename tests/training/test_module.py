@@ -222,8 +222,14 @@ def test_parameters_given_missing_and_too_many():
         mod.set_params(fewer, aux)
     mod.set_params(fewer, aux, allow_missing=True)
     more = {**args, "extra_weight": mx.nd.zeros((2,))}
-    with pytest.raises(ValueError, match="extra_weight"):
+    with pytest.raises(ValueError, match="'extra_weight' is none of the arguments"):
+        mod.set_params(more, aux, allow_missing=True)
+    with pytest.warns(UserWarning, match="'extra_weight' is none of the arguments"):
         mod.set_params(more, aux)
+    with pytest.raises(
+        TypeError, match=r"set_params: arg_params: expected arrays by name for fc1_weight, .*, got None"
+    ):
+        mod.set_params(None, aux)
     mod.set_params(more, aux, allow_extra=True)
     with pytest.raises(ValueError, match=r"fc1_bias: expected a value of shape \(8,\), got \(3,\)"):
         mod.set_params({**args, "fc1_bias": mx.nd.zeros((3,))}, aux)

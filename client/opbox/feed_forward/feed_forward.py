@@ -188,9 +188,20 @@ class FeedForward:
         module.bind(data.provide_data, data.provide_label)
         if monitor is not None:
             module.install_monitor(monitor)
-        module.init_params(None, self.arg_params, self.aux_params)
+        self._fill(module)
         module.init_optimizer(kvstore, self.optimizer, self.kwargs)
         return module
+
+    def _fill(self, module: AnyModule) -> None:
+        """Set the parameters of a bound module to this model's.
+
+        Raises:
+            ValueError: the network lacks one of them.
+        """
+        unknown = module._parameters.unknown(self.arg_params, self.aux_params) if isinstance(module, Module) else None
+        if unknown is not None:
+            raise ValueError(unknown)
+        module.init_params(None, self.arg_params, self.aux_params)
 
     def _copy_params_from(self, module: AnyModule) -> None:
         """Take the module's parameters into this model's arrays, which stay the same objects."""
@@ -274,7 +285,7 @@ class FeedForward:
         others = [name for name in self.symbol.list_arguments() if name not in {*data_names, *self.arg_params}]
         module = Module(self.symbol, data_names, others, context=self.ctx[0])
         module.bind(data.provide_data, for_training=False)
-        module.init_params(None, self.arg_params, self.aux_params)
+        self._fill(module)
         for nbatch, batch in enumerate(data):
             if nbatch == num_batch:
                 return

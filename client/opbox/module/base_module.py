@@ -70,7 +70,8 @@ class BaseModule:
 
         Raises:
             RuntimeError: one is missing, without `allow_missing`.
-            ValueError: one is not the module's, without `allow_extra`.
+            ValueError: one is not the module's, with `allow_missing` and without `allow_extra`. Without both it is a
+                warning, as MXNet takes it then.
         """
         self.init_params(
             initializer=None,

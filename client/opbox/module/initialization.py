@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ..base import value_text
+from ..base import user_level, value_text
 from ..initializer import Uniform
 from .training import Training
 from .updates import create_kvstore
@@ -30,12 +30,12 @@ def init_params(
         arg_params, aux_params: values by name; None for none.
         allow_missing: whether the given ones may be incomplete.
         force_init: do it again.
-        allow_extra: whether the given ones may hold names that the symbol lacks.
+        allow_extra: whether the given ones may hold names that the symbol lacks; by default a warning tells of one.
 
     Raises:
         TypeError: the initializer is no function: a name, or a class that was not called.
         RuntimeError: a given dict lacks a name, without `allow_missing`.
-        ValueError: it has a name too many, without `allow_extra`; or the initializer has no rule for a name.
+        ValueError: the initializer has no rule for a name.
     """
     if self.params_initialized and not force_init:
         warnings.warn(
@@ -45,12 +45,12 @@ def init_params(
         return
     if isinstance(initializer, type) or not (initializer is None or callable(initializer)):
         raise TypeError(f"initializer: expected one such as mx.init.Xavier(), or None, got {value_text(initializer)}")
-    if not allow_extra:
-        self._parameters.check_known(arg_params, aux_params)
     attrs = self._symbol.attr_dict()
     self._parameters.initialize(self._bound, attrs, initializer, arg_params, aux_params, allow_missing)
     self.params_initialized = True
     self._flush()
+    if not allow_extra and (unknown := self._parameters.unknown(arg_params, aux_params)):
+        warnings.warn(unknown, stacklevel=user_level())
 
 
 def init_optimizer(

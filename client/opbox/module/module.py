@@ -271,6 +271,15 @@ class Module(BaseModule):
                 stacklevel=2,
             )
             return
+        self._check_ready(params=False)
+        for what, values, names in (
+            ("arg_params", arg_params, self._names.parameters),
+            ("aux_params", aux_params, self._names.auxiliary),
+        ):
+            if values is None and names and not allow_missing:
+                raise TypeError(f"set_params: {what}: expected arrays by name for {', '.join(names[:5])}, got None")
+        if allow_missing and not allow_extra and (unknown := self._parameters.unknown(arg_params, aux_params)):
+            raise ValueError(unknown)
         super().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
 
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:

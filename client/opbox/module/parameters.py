@@ -59,7 +59,8 @@ class Parameters:
                 if values is not None and name in values:
                     arrays[name]._fill(values[name], name)
                 elif values is not None and not allow_missing:
-                    raise RuntimeError(self._not_presented(name))
+                    unknown = self.unknown(arg_params, aux_params)
+                    raise RuntimeError(f"{name} is not presented: {unknown or self._remedy(name)}")
                 elif initializer is not None:
                     try:
                         initializer(InitDesc(name, attrs.get(name)), arrays[name])
@@ -68,16 +69,15 @@ class Parameters:
         binding.spread_parameters()
         bound.writes.value += 1
 
-    def _not_presented(self, name: str) -> str:
-        """MXNet's words for an argument or state that the values lack, and what to do."""
+    def _remedy(self, name: str) -> str:
+        """What to do about an argument or state that the values lack."""
         kind = "aux_params" if name in self._names.auxiliary else "arg_params"
-        remedy = f"add it to {kind}, or let allow_missing=True leave it to the initializer"
         if kind == "arg_params" and name not in self._names.labels and name.endswith("_label"):
-            remedy = f"it looks like the label: allow_missing=True leaves it out, label_names=[{name!r}] feeds it"
-        return f"{name} is not presented: {remedy}"
+            return f"it looks like the label: allow_missing=True leaves it out, label_names=[{name!r}] feeds it"
+        return f"add it to {kind}, or let allow_missing=True leave it to the initializer"
 
-    def check_known(self, arg_params: Values | None, aux_params: Values | None) -> None:
-        """ValueError when a name is none of the symbol's."""
+    def unknown(self, arg_params: Values | None, aux_params: Values | None) -> str | None:
+        """The sentence about the first name that is none of the symbol's; None where all are."""
         known: Iterable[tuple[Values | None, list[str], str]] = (
             (arg_params, self._names.arguments, "arguments"),
             (aux_params, self._names.auxiliary, "aux states"),
@@ -86,10 +86,11 @@ class Parameters:
             for name in values or ():
                 if name not in names:
                     listed = f"{', '.join(names[:5])}{', …' if len(names) > 5 else ''}" or "none"
-                    raise ValueError(
+                    return (
                         f"parameters: {name!r} is none of the {kind} ({listed}): are they of another network? "
-                        "set_params(…, allow_extra=True) leaves it out"
+                        "allow_extra=True leaves it out"
                     )
+        return None
 
     def write_to(self, binding: Binding) -> None:
         """Write the copies to the bound arrays."""
