@@ -42,12 +42,12 @@ from .nn import (  # noqa: F401
 from .node import Entry, Node
 from .reduce import norm, statistics  # noqa: F401
 from .registry import GradientRule, get
-from .shape import axes, blocks, concat, pad, repeat, reshape, slice, split, transpose, view  # noqa: F401
+from .shape import axes, blocks, concat, numpy_shapes, pad, repeat, reshape, slice, split, transpose, view  # noqa: F401
 
 Grads = list[Entry | None]
 
 LINEAR: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("_backward_Concat", "_backward_stack"), ()),
+    **dict.fromkeys(("_backward_Concat", "_backward_stack", "_backward_npi_concatenate"), ()),
     "_backward_Embedding": (1,),
     **dict.fromkeys(
         (
@@ -63,6 +63,8 @@ LINEAR: Mapping[str, tuple[int, ...]] = {
             *("_backward_contrib_fft", "_backward_contrib_ifft"),
             *("_backward_linalg_extractdiag", "_backward_linalg_extracttrian", "_backward_linalg_makediag"),
             *("_backward_linalg_maketrian", "_backward_contrib_div_sqrt_dim"),
+            *("_backward_np_sum", "_backward_npi_mean"),
+            *("_backward__np_reshape", "_backward__npx_reshape", "_backward__np_squeeze"),
         ),
         (0,),
     ),

@@ -175,7 +175,95 @@ __all__ = [
     '_multi_mp_lamb_update',
     '_not_equal',
     '_not_equal_scalar',
+    '_np_amax',
+    '_np_amin',
+    '_np_copy',
     '_np_cumsum',
+    '_np_dot',
+    '_np_max',
+    '_np_min',
+    '_np_prod',
+    '_np_product',
+    '_np_reshape',
+    '_np_squeeze',
+    '_np_sum',
+    '_np_transpose',
+    '_npi_absolute',
+    '_npi_add',
+    '_npi_add_scalar',
+    '_npi_arccos',
+    '_npi_arccosh',
+    '_npi_arcsin',
+    '_npi_arcsinh',
+    '_npi_arctan',
+    '_npi_arctanh',
+    '_npi_argmax',
+    '_npi_argmin',
+    '_npi_cbrt',
+    '_npi_ceil',
+    '_npi_concatenate',
+    '_npi_cos',
+    '_npi_cosh',
+    '_npi_degrees',
+    '_npi_equal',
+    '_npi_equal_scalar',
+    '_npi_exp',
+    '_npi_expm1',
+    '_npi_fix',
+    '_npi_flip',
+    '_npi_floor',
+    '_npi_greater',
+    '_npi_greater_equal',
+    '_npi_greater_equal_scalar',
+    '_npi_greater_scalar',
+    '_npi_hypot',
+    '_npi_hypot_scalar',
+    '_npi_less',
+    '_npi_less_equal',
+    '_npi_less_equal_scalar',
+    '_npi_less_scalar',
+    '_npi_log',
+    '_npi_log10',
+    '_npi_log1p',
+    '_npi_log2',
+    '_npi_logical_not',
+    '_npi_maximum',
+    '_npi_maximum_scalar',
+    '_npi_mean',
+    '_npi_minimum',
+    '_npi_minimum_scalar',
+    '_npi_mod',
+    '_npi_mod_scalar',
+    '_npi_multiply',
+    '_npi_multiply_scalar',
+    '_npi_negative',
+    '_npi_not_equal',
+    '_npi_not_equal_scalar',
+    '_npi_power',
+    '_npi_power_scalar',
+    '_npi_radians',
+    '_npi_reciprocal',
+    '_npi_rint',
+    '_npi_rmod_scalar',
+    '_npi_rpower_scalar',
+    '_npi_rsubtract_scalar',
+    '_npi_rtrue_divide_scalar',
+    '_npi_sign',
+    '_npi_sin',
+    '_npi_sinh',
+    '_npi_sqrt',
+    '_npi_square',
+    '_npi_stack',
+    '_npi_subtract',
+    '_npi_subtract_scalar',
+    '_npi_tan',
+    '_npi_tanh',
+    '_npi_true_divide',
+    '_npi_true_divide_scalar',
+    '_npi_trunc',
+    '_npx_relu',
+    '_npx_reshape',
+    '_npx_sigmoid',
     '_onehot_encode',
     '_ones',
     '_plus',
@@ -736,8 +824,272 @@ def _not_equal(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str
 def _not_equal_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """1 where data != scalar, elsewhere 0."""
 
+def _np_amax(a: NDArray | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The maximum; NaN if there is one."""
+
+def _np_amin(a: NDArray | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The minimum; NaN if there is one."""
+
+def _np_copy(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data, unchanged."""
+
 def _np_cumsum(a: NDArray | None = None, axis: int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """cumsum: running sums along an axis, of a's shape; without an axis of the flattened array."""
+
+def _np_dot(a: NDArray | None = None, b: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The sum over a's last axis and b's first; of two vectors, ()."""
+
+def _np_max(a: NDArray | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The maximum; NaN if there is one."""
+
+def _np_min(a: NDArray | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The minimum; NaN if there is one."""
+
+def _np_prod(a: NDArray | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'bool', 'float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The product."""
+
+def _np_product(a: NDArray | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'bool', 'float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The product."""
+
+def _np_reshape(a: NDArray | None = None, newshape: Sequence[int] | int = ..., order: Literal['C'] = 'C', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """a's elements in another shape."""
+
+def _np_squeeze(a: NDArray | None = None, axis: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """a without axes of size 1."""
+
+def _np_sum(a: NDArray | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'bool', 'float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The sum."""
+
+def _np_transpose(data: NDArray | None = None, axes: Sequence[int] | int = (), name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data with its axes in another order."""
+
+def _npi_absolute(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The absolute value."""
+
+def _npi_add(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """lhs + rhs, of mx.np."""
+
+def _npi_add_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data + scalar"""
+
+def _npi_arccos(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The inverse cosine, in [0, pi]."""
+
+def _npi_arccosh(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The inverse hyperbolic cosine; NaN below 1."""
+
+def _npi_arcsin(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The inverse sine, in [-pi/2, pi/2]."""
+
+def _npi_arcsinh(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The inverse hyperbolic sine."""
+
+def _npi_arctan(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The inverse tangent, in [-pi/2, pi/2]."""
+
+def _npi_arctanh(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The inverse hyperbolic tangent."""
+
+def _npi_argmax(data: NDArray | None = None, axis: int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The position of the maximum along an axis, as mx.np has it."""
+
+def _npi_argmin(data: NDArray | None = None, axis: int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The position of the minimum along an axis, as mx.np has it."""
+
+def _npi_cbrt(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The cube root."""
+
+def _npi_ceil(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The smallest integer that is not smaller."""
+
+def _npi_concatenate(*data: NDArray, num_args: int = ..., axis: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Arrays joined along an axis, as mx.np has it."""
+
+def _npi_cos(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The cosine of radians."""
+
+def _npi_cosh(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The hyperbolic cosine."""
+
+def _npi_degrees(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Radians to degrees."""
+
+def _npi_equal(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether lhs == rhs, as bool; the shapes are broadcast."""
+
+def _npi_equal_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether data == scalar, as bool."""
+
+def _npi_exp(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """e to the power of data."""
+
+def _npi_expm1(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """exp(data) - 1, accurate near 0."""
+
+def _npi_fix(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """To the nearest integer towards zero."""
+
+def _npi_flip(data: NDArray | None = None, axis: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data in the opposite order on some axes."""
+
+def _npi_floor(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The largest integer that is not larger."""
+
+def _npi_greater(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether lhs > rhs, as bool; the shapes are broadcast."""
+
+def _npi_greater_equal(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether lhs >= rhs, as bool; the shapes are broadcast."""
+
+def _npi_greater_equal_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether data >= scalar, as bool."""
+
+def _npi_greater_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether data > scalar, as bool."""
+
+def _npi_hypot(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The length of the vector (lhs, rhs); the shapes are broadcast."""
+
+def _npi_hypot_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """sqrt(data**2 + scalar**2)"""
+
+def _npi_less(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether lhs < rhs, as bool; the shapes are broadcast."""
+
+def _npi_less_equal(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether lhs <= rhs, as bool; the shapes are broadcast."""
+
+def _npi_less_equal_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether data <= scalar, as bool."""
+
+def _npi_less_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether data < scalar, as bool."""
+
+def _npi_log(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The natural logarithm."""
+
+def _npi_log10(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The logarithm to base 10."""
+
+def _npi_log1p(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """log(1 + data), accurate near 0."""
+
+def _npi_log2(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The logarithm to base 2."""
+
+def _npi_logical_not(x: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether x is 0, as bool."""
+
+def _npi_maximum(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The larger of lhs and rhs; the shapes are broadcast."""
+
+def _npi_maximum_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The larger of data and scalar."""
+
+def _npi_mean(a: NDArray | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'bool', 'float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The mean."""
+
+def _npi_minimum(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The smaller of lhs and rhs; the shapes are broadcast."""
+
+def _npi_minimum_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The smaller of data and scalar."""
+
+def _npi_mod(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The remainder of lhs / rhs, with the sign of rhs., of mx.np."""
+
+def _npi_mod_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The remainder of data / scalar, with scalar's sign."""
+
+def _npi_multiply(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """lhs * rhs, of mx.np."""
+
+def _npi_multiply_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data * scalar"""
+
+def _npi_negative(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """-data"""
+
+def _npi_not_equal(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether lhs != rhs, as bool; the shapes are broadcast."""
+
+def _npi_not_equal_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Whether data != scalar, as bool."""
+
+def _npi_power(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """lhs to the power of rhs., of mx.np."""
+
+def _npi_power_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data to the power of scalar."""
+
+def _npi_radians(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Degrees to radians."""
+
+def _npi_reciprocal(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """1 / data"""
+
+def _npi_rint(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """To the nearest integer; halves downwards."""
+
+def _npi_rmod_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The remainder of scalar / data."""
+
+def _npi_rpower_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """scalar to the power of data."""
+
+def _npi_rsubtract_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """scalar - data"""
+
+def _npi_rtrue_divide_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """scalar / data as real numbers."""
+
+def _npi_sign(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """-1, 0 or 1: the sign; 0 for NaN."""
+
+def _npi_sin(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The sine of radians."""
+
+def _npi_sinh(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The hyperbolic sine."""
+
+def _npi_sqrt(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The square root; NaN below 0."""
+
+def _npi_square(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data * data"""
+
+def _npi_stack(*data: NDArray, num_args: int = ..., axis: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """Arrays of one shape along a new axis."""
+
+def _npi_subtract(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """lhs - rhs, of mx.np."""
+
+def _npi_subtract_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data - scalar"""
+
+def _npi_tan(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The tangent of radians."""
+
+def _npi_tanh(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The hyperbolic tangent."""
+
+def _npi_true_divide(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """lhs / rhs, of mx.np."""
+
+def _npi_true_divide_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data / scalar as real numbers."""
+
+def _npi_trunc(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The integer part: towards zero."""
+
+def _npx_relu(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """max(data, 0); NaN stays NaN."""
+
+def _npx_reshape(a: NDArray | None = None, newshape: Sequence[int] | int = ..., reverse: bool | int = False, order: Literal['C'] = 'C', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """a's elements in a shape that codes tell."""
+
+def _npx_sigmoid(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """1 / (1 + exp(-data))"""
 
 def _onehot_encode(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Rows with 1 at a position and 0 elsewhere."""

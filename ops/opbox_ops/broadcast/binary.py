@@ -16,7 +16,14 @@ from ..infer import ShapeList, broadcast_shapes, summary
 from ..params import NoParams
 from ..registry import Op, register, register_backward
 
-_ALIASES = {"add": ("broadcast_plus",), "sub": ("broadcast_minus",)}
+_ALIASES = {
+    "add": ("broadcast_plus",),
+    "sub": ("broadcast_minus",),
+    "maximum": ("_npi_maximum",),
+    "minimum": ("_npi_minimum",),
+    "hypot": ("_npi_hypot",),
+}
+"""Further names; `_npi_…` are those of files of mx.np."""
 
 
 @summary("broadcast")

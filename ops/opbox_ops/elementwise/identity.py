@@ -18,7 +18,7 @@ from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register, register_backward
 
-copy = register("_copy", aliases=("identity",), doc="data, unchanged.")
+copy = register("_copy", aliases=("identity", "_np_copy"), doc="data, unchanged.")
 like = register(
     "_identity_with_attr_like_rhs", inputs=("lhs", "rhs"), doc="lhs, unchanged; rhs settles its shape and type."
 )

@@ -68,6 +68,22 @@ TABLE = (
 )
 
 
+_NUMPY = {
+    "_plus_scalar": ("_npi_add_scalar",),
+    "_minus_scalar": ("_npi_subtract_scalar",),
+    "_rminus_scalar": ("_npi_rsubtract_scalar",),
+    "_mul_scalar": ("_npi_multiply_scalar",),
+    "_mod_scalar": ("_npi_mod_scalar",),
+    "_rmod_scalar": ("_npi_rmod_scalar",),
+    "_power_scalar": ("_npi_power_scalar",),
+    "_rpower_scalar": ("_npi_rpower_scalar",),
+    "_maximum_scalar": ("_npi_maximum_scalar",),
+    "_minimum_scalar": ("_npi_minimum_scalar",),
+    "_hypot_scalar": ("_npi_hypot_scalar",),
+}
+"""Further names, by which files of mx.np call them."""
+
+
 @summary("first if real")
 def _types(p: ScalarParams, ins: TypeList, outs: TypeList) -> None:
     widest = np.dtype(np.int64 if p.is_int else np.float64)
@@ -99,7 +115,7 @@ def _output(node: Node) -> Entry:
 
 
 def _register(row: ScalarRow) -> Op:
-    op = register(row.name, ScalarParams, aliases=(row.alias,), doc=row.doc)
+    op = register(row.name, ScalarParams, aliases=(row.alias, *_NUMPY.get(row.name, ())), doc=row.doc)
     forward(op, Expression(row.formula, ("x",), ("s",)), numbers=_numbers, types=_types)
     if row.derivative is None:
         op.set_attr("FGradient", grad_zero)

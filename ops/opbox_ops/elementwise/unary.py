@@ -88,6 +88,15 @@ TABLE = (
 )
 
 
+_NUMPY = (
+    "arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh degrees exp expm1 fix floor log log10 log1p log2 "
+    "negative radians reciprocal rint sign sin sinh sqrt square tan tanh trunc"
+)
+"""Functions that files of mx.np name `_npi_…`."""
+_ALIASES = {"abs": ("_npi_absolute",), "relu": ("_npx_relu",), "sigmoid": ("_npx_sigmoid",)}
+_ALIASES |= {name: (f"_npi_{name}",) for name in _NUMPY.split()}
+
+
 def _input(node: Node) -> Entry:
     return node.inputs[0]
 
@@ -97,7 +106,7 @@ def _output(node: Node) -> Entry:
 
 
 def _register(row: UnaryRow) -> Op:
-    op = forward(register(row.name, aliases=(), doc=row.doc), Expression(row.forward, ("x",)))
+    op = forward(register(row.name, aliases=_ALIASES.get(row.name, ()), doc=row.doc), Expression(row.forward, ("x",)))
     if row.derivative == "0":
         op.set_attr("FGradient", grad_zero)
         return op

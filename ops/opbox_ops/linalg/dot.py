@@ -8,9 +8,9 @@ With both as matrices:  glhs = gout @ rhs.T        grhs = lhs.T @ gout
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from opbox_protocol.errors import ShapeError
+from opbox_protocol.errors import ShapeError, UnsupportedError
 
 from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import backward_node
@@ -29,7 +29,18 @@ class DotParams(Params):
     )
 
 
+class NumpyDotParams(Params):
+    """None: mx.np's dot transposes nothing."""
+
+    transpose_a: ClassVar[bool] = False
+    transpose_b: ClassVar[bool] = False
+
+
 op = register("dot", DotParams, inputs=("lhs", "rhs"))
+numpy_op = register(
+    "_np_dot", NumpyDotParams, inputs=("a", "b"), doc="The sum over a's last axis and b's first; of two vectors, ()."
+)
+numpy_backward = register_backward("_backward_np_dot", NumpyDotParams, outputs=("a", "b"))
 backward = register_backward("_backward_dot", DotParams, outputs=("lhs", "rhs"))
 
 
@@ -39,18 +50,21 @@ def first_known(*sizes: int) -> int:
 
 
 @op.infer_shape
-def _(p: DotParams, ins: ShapeList, outs: ShapeList) -> None:
+@numpy_op.infer_shape
+def _(p: DotParams | NumpyDotParams, ins: ShapeList, outs: ShapeList) -> None:
     lhs, rhs = ins
     if lhs is None or rhs is None:
         return
     if not lhs or not rhs:
         raise ShapeError(f"expected at least 1 dimension, got {show_shape(lhs)} and {show_shape(rhs)}")
+    if isinstance(p, NumpyDotParams) and len(rhs) > 2:
+        raise UnsupportedError(f"b: expected at most 2 dimensions, got {show_shape(rhs)}")
     if len(lhs) == len(rhs) == 1 and (p.transpose_a or p.transpose_b):
         raise ShapeError("transpose_a, transpose_b: expected False for two vectors, got True")
     a_summed, b_summed = (0 if p.transpose_a else -1), (-1 if p.transpose_b else 0)
     a_free = lhs[1:] if p.transpose_a else lhs[:-1]
     b_free = rhs[:-1] if p.transpose_b else rhs[1:]
-    out = outs.merge(0, (*a_free, *b_free) or (1,))
+    out = outs.merge(0, (*a_free, *b_free) or (() if isinstance(p, NumpyDotParams) else (1,)))
     assert out is not None
     a_free, b_free = out[: len(a_free)], out[len(a_free) : len(a_free) + len(b_free)]
     length = first_known(lhs[a_summed], rhs[b_summed])
@@ -58,12 +72,17 @@ def _(p: DotParams, ins: ShapeList, outs: ShapeList) -> None:
     ins.merge(1, (*b_free, length) if p.transpose_b else (length, *b_free))
 
 
+@numpy_op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_np_dot", node, [ograds[0], *node.inputs])
+
+
 @op.gradient
 def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_backward_dot", node, [ograds[0], *node.inputs])
 
 
-def _matrices(p: DotParams, lhs: Array, rhs: Array) -> tuple[Array, Array]:
+def _matrices(p: DotParams | NumpyDotParams, lhs: Array, rhs: Array) -> tuple[Array, Array]:
     """lhs as it lies, (m, k) or (k, m) when transposed; rhs likewise, (k, n) or (n, k)."""
     a_shape = (lhs.shape[0], size_of(lhs.shape[1:])) if p.transpose_a else (size_of(lhs.shape[:-1]), lhs.shape[-1])
     b_shape = (size_of(rhs.shape[:-1]), rhs.shape[-1]) if p.transpose_b else (rhs.shape[0], size_of(rhs.shape[1:]))
@@ -71,14 +90,16 @@ def _matrices(p: DotParams, lhs: Array, rhs: Array) -> tuple[Array, Array]:
 
 
 @op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
+def _(p: DotParams | NumpyDotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     a, b = _matrices(p, *inputs)
     a, b = (a.T if p.transpose_a else a), (b.T if p.transpose_b else b)
     product(ctx.xp, a, b, outputs[0].reshape(a.shape[0], b.shape[1]), ctx.temp)
 
 
 @backward.compute(temps=backward_copies)
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_backward.compute(temps=backward_copies)
+def _(p: DotParams | NumpyDotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, lhs, rhs = inputs
     a, b = matrices = _matrices(p, lhs, rhs)
     a, b = (a.T if p.transpose_a else a), (b.T if p.transpose_b else b)

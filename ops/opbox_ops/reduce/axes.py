@@ -5,14 +5,23 @@ No axis (None or empty) means all of them, `exclude` or not. A reduction of ever
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from opbox_protocol.errors import ShapeError
+from opbox_protocol.errors import ShapeError, UnsupportedError
 
 from ..infer import Shape, ShapeList, canonical_axis
-from ..params import Bool, Field, OptShape, Params
+from ..params import Bool, Field, OptFloat, OptShape, Params
 
-__all__ = ["ReduceParams", "axes_of", "kept_dims", "reduced", "shapes"]
+__all__ = [
+    "NumpyExtremeParams",
+    "NumpyReduceParams",
+    "ReduceParams",
+    "axes_of",
+    "kept_dims",
+    "numpy_shapes",
+    "reduced",
+    "shapes",
+]
 
 
 class ReduceParams(Params):
@@ -21,9 +30,26 @@ class ReduceParams(Params):
     exclude: Bool = Field(False, description="Reduce the axes that are not in axis instead.")
 
 
+class NumpyExtremeParams(Params):
+    """The parameters of mx.np's reductions, which leave shape () of every axis, and reduce nothing with axis=()."""
+
+    axis: OptShape = Field(None, description="The axes to reduce; all when it is None.")
+    keepdims: Bool = Field(False, description="Keep the reduced axes, with length 1.")
+    initial: OptFloat = Field(None, description="Where the reduction begins; None alone is known here.")
+
+
+class NumpyReduceParams(NumpyExtremeParams):
+    """The same with a type of the result."""
+
+    positional = ("axis", "dtype")
+    dtype: Literal["None", "bool", "float16", "float32", "float64", "int8", "int32", "int64"] | None = Field(
+        None, description="The type of the result; by default data's."
+    )
+
+
 def axes_of(p: Any, ndim: int) -> tuple[int, ...]:
     """The axes that `p` reduces, of an array of `ndim` dimensions; ShapeError when axis does not fit it."""
-    if not p.axis:
+    if p.axis is None or (not p.axis and not isinstance(p, NumpyExtremeParams)):
         return tuple(range(ndim))
     named = sorted(canonical_axis(axis, ndim) for axis in p.axis)
     if len(set(named)) != len(named):
@@ -58,6 +84,16 @@ def shapes(p: Any, ins: ShapeList, outs: ShapeList) -> None:
         return
     lengths = iter(d for i, d in enumerate(out) if not p.keepdims or i not in axes)
     ins.merge(0, tuple(-1 if i in axes else next(lengths) for i in range(len(data))))
+
+
+def numpy_shapes(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+    """FInferShape of mx.np's reductions."""
+    if p.initial is not None:
+        raise UnsupportedError(f"initial: expected None, the only value that opbox knows, got {p.initial}")
+    data = ins[0]
+    if data is not None:
+        axes = axes_of(p, len(data))
+        outs.merge(0, kept_dims(data, axes) if p.keepdims else tuple(d for i, d in enumerate(data) if i not in axes))
 
 
 def _unknown_where_reduced(p: Any, out: tuple[int, ...]) -> Shape:

@@ -16,7 +16,7 @@ from opbox_protocol.errors import ShapeError
 
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import grad_zero
-from ..infer import ShapeList, canonical_axis, numeric_types
+from ..infer import ShapeList, TypeList, canonical_axis, numeric_types
 from ..params import Bool, Field, NoParams, OptInt, Params
 from ..registry import Op, register
 from .axes import reduced
@@ -29,12 +29,17 @@ class ArgParams(Params):
     keepdims: Bool = Field(False, description="Keep the axis, with length 1.")
 
 
+class NumpyArgParams(ArgParams):
+    """Those of mx.np's operators, whose positions are int64; without an axis their shape is ()."""
+
+
 def _shapes(p: ArgParams, ins: ShapeList, outs: ShapeList) -> None:
     data = ins[0]
     if data is None:
         return
     axes = tuple(range(len(data))) if p.axis is None else (canonical_axis(p.axis, len(data)),)
-    outs.merge(0, reduced(data, axes, p.keepdims))
+    no_axes = isinstance(p, NumpyArgParams) and not p.keepdims and len(axes) == len(data)
+    outs.merge(0, () if no_axes else reduced(data, axes, p.keepdims))
     if any(data[i] == 0 for i in axes):
         place = "in all" if p.axis is None else f"along axis {p.axis}"
         raise ShapeError(f"expected at least one element {place}, got none", side=ins.side, index=0)
@@ -84,11 +89,15 @@ def _search(name: str) -> Callable[..., None]:
     return compute
 
 
+def _int64(p: NumpyArgParams, ins: TypeList, outs: TypeList) -> None:
+    outs.merge(0, "int64")
+
+
 def _register(name: str, params: type[Params], search: str, doc: str) -> Op:
     op = register(name, params, doc=doc)
-    op.set_attr("FInferShape", _shapes if params is ArgParams else _channel_shapes)
-    op.set_attr("FInferType", numeric_types)
-    if params is ArgParams:  # argmax_channel has none in MXNet either
+    op.set_attr("FInferShape", _channel_shapes if params is NoParams else _shapes)
+    op.set_attr("FInferType", _int64 if params is NumpyArgParams else numeric_types)
+    if params is not NoParams:  # argmax_channel has none in MXNet either
         op.set_attr("FGradient", grad_zero)
     op.compute(temps=_search_temps)(_search(search))
     return op
@@ -97,3 +106,5 @@ def _register(name: str, params: type[Params], search: str, doc: str) -> Op:
 _register("argmax", ArgParams, "argmax", "The position of the maximum along an axis.")
 _register("argmin", ArgParams, "argmin", "The position of the minimum along an axis.")
 _register("argmax_channel", NoParams, "argmax", "The position of the maximum along axis 1.")
+_register("_npi_argmax", NumpyArgParams, "argmax", "The position of the maximum along an axis, as mx.np has it.")
+_register("_npi_argmin", NumpyArgParams, "argmin", "The position of the minimum along an axis, as mx.np has it.")

@@ -20,10 +20,11 @@ import numpy as np
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node, grad_use_none
-from ..infer import all_same_type, numeric_types
+from ..infer import ShapeRule, TypeList, TypeRule, all_same_type, numeric_types
 from ..node import Entry, Node
+from ..params import Params
 from ..registry import Op, register, register_backward
-from .axes import ReduceParams, axes_of, kept_dims, shapes
+from .axes import NumpyExtremeParams, NumpyReduceParams, ReduceParams, axes_of, kept_dims, numpy_shapes, shapes
 from .exact import divide, quotient_space
 
 Reduce: TypeAlias = "Callable[[OpContext, Array, tuple[int, ...], Array], None]"
@@ -173,11 +174,21 @@ def _missing_and_quotient(p: ReduceParams, call: CallSpec) -> list[Temp]:
 _SPREAD_TEMPS = {"prod": _quotient, "nanprod": _missing_and_quotient}
 
 
-def _register(row: StatisticRow) -> Op:
-    op = register(row.name, ReduceParams, aliases=row.aliases, doc=row.doc)
-    op.set_attr("FInferShape", shapes)
-    op.set_attr("FInferType", all_same_type if row.name == "sum" else numeric_types)
-    backward = register_backward(f"_backward_{row.name}", ReduceParams, outputs=("data",))
+def _register(
+    row: StatisticRow,
+    name: str,
+    aliases: tuple[str, ...],
+    *,
+    inputs: tuple[str, ...] = ("data",),
+    params: type[Params] = ReduceParams,
+    shape_rule: ShapeRule = shapes,
+    type_rule: TypeRule | None = None,
+) -> Op:
+    """Register a row under a name, for one of the two interfaces that MXNet has."""
+    op = register(name, params, inputs=inputs, aliases=aliases, doc=row.doc)
+    op.set_attr("FInferShape", shape_rule)
+    op.set_attr("FInferType", type_rule or (all_same_type if row.name == "sum" else numeric_types))
+    backward = register_backward(f"_backward_{name.lstrip('_')}", params, outputs=inputs)
 
     @op.compute(temps=partial(_temps, row.name))
     def _(p: ReduceParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
@@ -232,5 +243,44 @@ def _spread_with(spread: Spread) -> Callable[..., None]:
     return compute
 
 
+_NUMPY = {
+    "sum": ("_np_sum",),
+    "mean": ("_npi_mean",),
+    "prod": ("_np_prod", "_np_product"),
+    "max": ("_np_max", "_np_amax"),
+    "min": ("_np_min", "_np_amin"),
+}
+"""The names that files of mx.np have, the canonical one first."""
+
+
+def _numpy_types(name: str) -> TypeRule:
+    """The type that `dtype` names; by default data's, and float32 for a mean of integers."""
+
+    def rule(p: NumpyReduceParams, ins: TypeList, outs: TypeList) -> None:
+        dtype = getattr(p, "dtype", None)
+        if dtype not in (None, "None"):
+            outs.merge(0, dtype)
+        elif name == "mean" and ins[0] is not None and ins[0].kind in "iub":
+            outs.merge(0, "float32")
+        elif name == "mean":
+            outs.merge(0, ins[0])
+        else:
+            ins.merge(0, outs.merge(0, ins[0]))
+
+    return rule
+
+
 for _row in TABLE:
-    _register(_row)
+    _register(_row, _row.name, _row.aliases)
+    if _row.name in _NUMPY:
+        _name, *_others = _NUMPY[_row.name]
+        _params = NumpyExtremeParams if _row.name in ("max", "min") else NumpyReduceParams
+        _register(
+            _row,
+            _name,
+            tuple(_others),
+            inputs=("a",),
+            params=_params,
+            shape_rule=numpy_shapes,
+            type_rule=_numpy_types(_row.name),
+        )

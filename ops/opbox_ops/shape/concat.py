@@ -23,21 +23,39 @@ class ConcatParams(Params):
     dim: Int = Field(1, description="The axis to join along.")
 
 
+class NumpyConcatParams(Params):
+    num_args: Count = Field(description="How many arrays.")
+    axis: Int = Field(0, description="The axis to join along.")
+
+    @property
+    def dim(self) -> int:
+        """The axis, as Concat calls it."""
+        return self.axis
+
+
 class StackParams(Params):
     num_args: Count = Field(description="How many arrays.")
     axis: Int = Field(0, description="Where the new axis goes.")
 
 
 concat = register("Concat", ConcatParams, inputs=Variadic(), aliases=("concat",), doc="Arrays joined along an axis.")
-stack = register("stack", StackParams, inputs=Variadic(), doc="Arrays of one shape along a new axis.")
+stack = register(
+    "stack", StackParams, inputs=Variadic(), aliases=("_npi_stack",), doc="Arrays of one shape along a new axis."
+)
+numpy_concat = register(
+    "_npi_concatenate", NumpyConcatParams, inputs=Variadic(), doc="Arrays joined along an axis, as mx.np has it."
+)
 concat_backward = register_backward("_backward_Concat", ConcatParams)
+numpy_concat_backward = register_backward("_backward_npi_concatenate", NumpyConcatParams)
+numpy_concat.set_attr("FGradient", grad_use_none("_backward_npi_concatenate"))
 stack_backward = register_backward("_backward_stack", StackParams)
 concat.set_attr("FGradient", grad_use_none("_backward_Concat"))
 stack.set_attr("FGradient", grad_use_none("_backward_stack"))
 
 
 @concat.infer_shape
-def _(p: ConcatParams, ins: ShapeList, outs: ShapeList) -> None:
+@numpy_concat.infer_shape
+def _(p: ConcatParams | NumpyConcatParams, ins: ShapeList, outs: ShapeList) -> None:
     present = next((shape for shape in (*ins, *outs) if shape is not None), None)
     if present is None:
         return
@@ -66,12 +84,14 @@ def _(p: ConcatParams, ins: ShapeList, outs: ShapeList) -> None:
 
 
 @concat.compute()
-def join(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_concat.compute()
+def join(p: ConcatParams | NumpyConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     ctx.xp.concatenate(inputs, axis=p.dim % outputs[0].ndim, out=outputs[0])
 
 
 @concat_backward.compute()
-def take_apart(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_concat_backward.compute()
+def take_apart(p: ConcatParams | NumpyConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (gout,) = inputs
     axis = p.dim % gout.ndim
     begin = 0

@@ -35,7 +35,9 @@ class ReverseParams(Params):
 
 tile = register("tile", TileParams, doc="data as a whole, again and again on each axis.")
 repeat = register("repeat", RepeatParams, doc="Each element several times in a row.")
-reverse = register("reverse", ReverseParams, aliases=("flip",), doc="data in the opposite order on some axes.")
+reverse = register(
+    "reverse", ReverseParams, aliases=("flip", "_npi_flip"), doc="data in the opposite order on some axes."
+)
 tile_backward = register_backward("_backward_tile", TileParams)
 repeat_backward = register_backward("_backward_repeat", RepeatParams)
 reverse_backward = register_backward("_backward_reverse", ReverseParams)

@@ -28,7 +28,9 @@ class SwapAxisParams(Params):
     dim2: Int = Field(0, description="The other axis.")
 
 
-transpose = register("transpose", TransposeParams, doc="data with its axes in another order.")
+transpose = register(
+    "transpose", TransposeParams, aliases=("_np_transpose",), doc="data with its axes in another order."
+)
 swap_axis = register("SwapAxis", SwapAxisParams, aliases=("swapaxes",), doc="data with two axes interchanged.")
 
 
