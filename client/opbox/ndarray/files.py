@@ -78,6 +78,20 @@ def _written(values: np.ndarray[Any, Any]) -> list[Any]:
     return [head, struct.pack("<iii", 1, 0, TYPES.index(values.dtype)), np.ascontiguousarray(values).tobytes()]
 
 
+def record(values: np.ndarray[Any, Any]) -> bytes:
+    """An array as `save` and MXNet's pickles have it: its shape, its type and its values."""
+    return b"".join(_written(values))
+
+
+def of_record(raw: bytes, what: str) -> np.ndarray[Any, Any]:
+    """The array of a record.
+
+    Raises:
+        MXNetError: the bytes are none; `what` says of what they are.
+    """
+    return _FieldReader(memoryview(raw), what).array()
+
+
 def load(fname: str | Path) -> Any:
     """Read a file of `save`, or of MXNet: a dict when it has names, a list otherwise.
 

@@ -1,31 +1,46 @@
 """The updater: an optimizer with its states, called with weights and gradients; and how the states are saved.
 
-States are saved as a frame of the wire format behind its header's length, a JSON header that says which tensor belongs
-where, and the tensors. Nothing is pickled, so a states file can be read without trust in who wrote it; MXNet's own
-(pickled) states files are not read.
+States are saved as MXNet saves them, pickled, and both read what the other has written. Reading runs nothing that a
+file names (`pickles`). Files of opbox before that, a frame of the wire format behind its header's length, are read too.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from opbox_protocol import wire
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.signal_shield import whole
 
+from .. import lr_scheduler
 from .. import ndarray as nd
+from ..base import value_text
+from ..context import Context
 from ..ndarray import NDArray
+from . import pickles
+from .gradient_descent import NAG, SGD
+from .large_batch import LARS
 from .optimizer import Index, OperatorUpdate, Optimizer, State, create
+from .pickles import Described
 
 __all__ = ["Updater", "get_updater"]
 
 MAGIC = b"opboxst1"
 _LENGTH = struct.Struct("<Q")
 _FORMAT = "optimizer states"
+_OPTIMIZERS, _SCHEDULERS = "mxnet.optimizer.optimizer", "mxnet.lr_scheduler"
+"""MXNet's modules, by which its pickles name classes."""
+_SWAPPED = (SGD, NAG, LARS)
+"""Optimizers whose pair of a float32 copy and its state MXNet has in the other order."""
+_TOGETHER = {"SGD": 4, "ccSGD": 4, "LARS": 4, "LAMB": 45}
+"""How many weights MXNet's updates at once; 0 where it has no such update."""
+_MXNETS: dict[str, dict[str, Any]] = {
+    "LBSGD": {"lbmult": 1, "cumgrads": {}, "adaptive": False, "admult": 1},
+    "LARS": {"skip": 0},
+    "DCASGD": {"weight_previous": {}},
+}
+"""Attributes of MXNet's optimizers that these have no use for."""
 
 
 class Updater:
@@ -39,6 +54,7 @@ class Updater:
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.states: dict[Index, State] = {}
+        self.states_synced: dict[Index, bool] = {}
 
     @whole
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
@@ -51,6 +67,10 @@ class Updater:
             key = one.decode() if isinstance(one, bytes) else one
             if key not in self.states:
                 self.states[key] = optimizer.create_state_multi_precision(key, array)
+                self.states_synced[key] = True
+            elif not self.states_synced.get(key, True):
+                self.states[key] = self.sync_state_context(self.states[key], array.context)
+                self.states_synced[key] = True
             if optimizer._has_copy(array):
                 optimizer.update_multi_precision(key, array, gradient, self.states[key])
                 continue
@@ -63,96 +83,190 @@ class Updater:
             nd.invoke_update(calls)
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
-        """The states as bytes; with `dump_optimizer` the optimizer's kind, numbers and counts too."""
-        tensors: dict[str, np.ndarray[Any, Any]] = {}
-        states = [[key, _described(state, tensors)] for key, state in self.states.items()]
-        header: dict[str, Any] = {"format": _FORMAT, "states": states}
-        if dump_optimizer:
-            header["optimizer"] = _optimizer_description(self.optimizer)
-        head, buffers = wire.encode(header, tensors, key="inputs")
-        return b"".join([MAGIC, _LENGTH.pack(len(head)), head, *buffers])
+        """The states as MXNet pickles them; with `dump_optimizer` the optimizer, its counts and its scheduler too."""
+        values = {key: self._in_mxnets_order(_fetched(state)) for key, state in self.states.items()}
+        return pickles.dumps((values, _described(self.optimizer)) if dump_optimizer else values)
 
     def set_states(self, states: bytes) -> None:
-        """Take over what `get_states` returned.
+        """Take over what `get_states` returned, here or in MXNet; the optimizer too, if it is there.
 
         Raises:
             MXNetError: the bytes are something else.
         """
-        start = len(MAGIC) + _LENGTH.size
-        if not states.startswith(MAGIC) or len(states) < start:
-            raise MXNetError(
-                "optimizer states: expected what Updater.get_states wrote, got other bytes; "
-                "states that MXNet pickled are not read"
-            )
-        (length,) = _LENGTH.unpack_from(states, len(MAGIC))
-        frame = wire.decode(memoryview(states)[start:], length)
-        header = frame.header
-        if header.get("format") != _FORMAT:
-            raise MXNetError(f"optimizer states: expected format {_FORMAT!r}, got {header.get('format')!r}")
-        self.states = {key: _restored(description, frame.tensors) for key, description in header["states"]}
-        if "optimizer" in header:
-            self.optimizer = _restored_optimizer(header["optimizer"], self.optimizer)
+        if not isinstance(states, (bytes, bytearray, memoryview)):
+            raise TypeError(f"optimizer states: expected bytes, got {value_text(states)}")
+        raw = bytes(states)
+        if raw.startswith(MAGIC):
+            values, description = _of_frame(raw)
+        else:
+            value = pickles.loads(raw, _own_classes(self.optimizer))
+            values, description = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+        if not isinstance(values, dict) or not all(isinstance(key, (int, str)) for key in values):
+            raise MXNetError(f"optimizer states: expected a state for each weight's index, got {value_text(values)}")
+        optimizer = self.optimizer if description is None else _restored_optimizer(description, self.optimizer)
+        swapped = not raw.startswith(MAGIC)
+        restored = {key: _sent(self._in_mxnets_order(v, optimizer) if swapped else v) for key, v in values.items()}
+        self.optimizer, self.states = optimizer, restored
+        self.states_synced = dict.fromkeys(restored, False)
+
+    def sync_state_context(self, state: State, context: Context) -> State:
+        """The state with its arrays on `context`."""
+        if isinstance(state, NDArray):
+            return state.as_in_context(context)
+        if isinstance(state, (list, tuple)):
+            return type(state)(self.sync_state_context(part, context) for part in state)
+        return state
+
+    def _in_mxnets_order(self, state: Any, optimizer: Optimizer | None = None) -> Any:
+        """The state with the pair of a float32 copy and its state turned round, if MXNet has it so; and back again."""
+        turned = isinstance(optimizer or self.optimizer, _SWAPPED) and isinstance(state, tuple) and len(state) == 2
+        return (state[1], state[0]) if turned else state
 
 
-def _described(state: State, tensors: dict[str, np.ndarray[Any, Any]]) -> Any:
-    """A state as JSON: null, a tensor's name, or a list; its arrays go into `tensors`."""
+def _fetched(state: State) -> Any:
+    """A state with numpy's arrays for the engine's."""
+    if isinstance(state, NDArray):
+        return state.asnumpy()
+    if isinstance(state, (list, tuple)):
+        return tuple(_fetched(part) for part in state)
     if state is None:
         return None
-    if isinstance(state, NDArray):
-        name = str(len(tensors))
-        tensors[name] = state.asnumpy()
-        return name
-    if isinstance(state, (list, tuple)):
-        return [_described(one, tensors) for one in state]
     raise MXNetError(f"optimizer states: expected arrays, tuples and None, got {type(state).__name__}")
 
 
-def _restored(description: Any, tensors: dict[str, np.ndarray[Any, Any]]) -> State:
-    if description is None:
+def _sent(state: Any) -> State:
+    """A state with the engine's arrays for numpy's."""
+    if isinstance(state, (list, tuple)):
+        return tuple(_sent(part) for part in state)
+    if state is None:
         return None
-    if isinstance(description, str):
-        return nd.array(tensors[description], dtype=tensors[description].dtype)
-    return tuple(_restored(one, tensors) for one in description)
+    if not hasattr(state, "dtype"):
+        raise MXNetError(f"optimizer states: expected arrays, tuples and None, got {type(state).__name__}")
+    return nd.array(state, dtype=state.dtype)
 
 
-def _optimizer_description(optimizer: Optimizer) -> dict[str, Any]:
-    """The numbers, strings and flags of an optimizer, and its counts; a scheduler's too."""
-    settings = _plain(optimizer)
-    settings["idx2name"] = list(optimizer.idx2name.items())
-    settings["lr_mult"] = list(optimizer.lr_mult.items())
-    settings["wd_mult"] = list(optimizer.wd_mult.items())
-    counts = list(optimizer._index_update_count.items())
-    description: dict[str, Any] = {"name": type(optimizer).__name__.lower(), "facts": settings, "counts": counts}
-    if optimizer.lr_scheduler is not None:
-        description["scheduler"] = _plain(optimizer.lr_scheduler)
-    return description
+def _of_frame(raw: bytes) -> tuple[Any, Any]:
+    """The states and the optimizer of a file in opbox's former format."""
+    start = len(MAGIC) + _LENGTH.size
+    if len(raw) < start:
+        raise MXNetError(f"optimizer states: expected {start} bytes and more, got {len(raw)}: the file is cut off")
+    frame = wire.decode(memoryview(raw)[start:], *_LENGTH.unpack_from(raw, len(MAGIC)))
+    header = frame.header
+    if header.get("format") != _FORMAT:
+        raise MXNetError(f"optimizer states: expected format {_FORMAT!r}, got {header.get('format')!r}")
+
+    def restored(description: Any) -> Any:
+        if description is None:
+            return None
+        if isinstance(description, str):
+            return frame.tensors[description]
+        return tuple(restored(one) for one in description)
+
+    saved = header.get("optimizer")
+    if saved is not None:
+        pairs = {name: dict(saved["facts"][name]) for name in ("idx2name", "lr_mult", "wd_mult")}
+        values = {**saved["facts"], **pairs, "_index_update_count": dict(saved["counts"])}
+        values["lr_scheduler"] = Described("", "", saved["scheduler"]) if "scheduler" in saved else None
+        saved = Described(_OPTIMIZERS, saved["name"], values)
+    return {key: restored(description) for key, description in header["states"]}, saved
 
 
-def _plain(thing: Any) -> dict[str, Any]:
-    simple = (bool, int, float, str, type(None))
-    return {name: value for name, value in vars(thing).items() if isinstance(value, simple)}
+def _own_classes(optimizer: Optimizer) -> set[tuple[str, str]]:
+    """The user's own classes that a file of states may name: optimizers that are registered, and the scheduler's."""
+    classes = {type(optimizer), *Optimizer.opt_registry.values()}
+    named = {(one.__module__, one.__qualname__) for one in classes}
+    scheduler = type(optimizer.lr_scheduler)
+    return named | {(scheduler.__module__, scheduler.__qualname__)}
 
 
-def _restored_optimizer(saved: dict[str, Any], current: Optimizer) -> Optimizer:
-    """The optimizer that was dumped; the scheduler is the current one, set to where the dumped one was."""
-    optimizer = current
-    if type(current).__name__.lower() != saved["name"]:
-        optimizer = create(saved["name"])
-    settings = dict(saved["facts"])
-    for pairs in ("idx2name", "lr_mult", "wd_mult"):
-        setattr(optimizer, pairs, dict(_as_pairs(settings.pop(pairs))))
-    settings.pop("lr_scheduler", None)
-    for name, value in settings.items():
-        setattr(optimizer, name, value)
-    optimizer._index_update_count = dict(_as_pairs(saved["counts"]))
-    if "scheduler" in saved and optimizer.lr_scheduler is not None:
-        for name, value in saved["scheduler"].items():
-            setattr(optimizer.lr_scheduler, name, value)
+def _described(optimizer: Optimizer) -> Described:
+    """An optimizer with what MXNet's of the same name has."""
+    name, values = type(optimizer).__name__, _simple(optimizer)
+    counts = dict(optimizer._index_update_count)
+    scheduler = optimizer.lr_scheduler
+    if scheduler is not None:
+        scheduler = _object(scheduler, _SCHEDULERS, lr_scheduler.__name__, _scheduler_values(scheduler))
+    values |= {
+        "lr_scheduler": scheduler,
+        "idx2name": dict(optimizer.idx2name),
+        "lr_mult": dict(optimizer.lr_mult),
+        "wd_mult": dict(optimizer.wd_mult),
+        "_all_index_update_counts": {0: counts},
+        "_index_update_count": counts,
+        "aggregate_num": _TOGETHER.get(name, 0),
+        "sym_info": (),
+        "allow_np_array": False,
+        **_MXNETS.get(name, {}),
+    }
+    return _object(optimizer, _OPTIMIZERS, __package__ or "", values)
+
+
+def _object(thing: Any, mxnets: str, here: str, values: dict[str, Any]) -> Described:
+    """An object of a class of opbox's, under MXNet's name for it, or of one of the user's, under its own."""
+    cls = type(thing)
+    if cls.__module__ == here or cls.__module__.startswith(f"{here}."):
+        return Described(mxnets, cls.__name__, values)
+    return Described(cls.__module__, cls.__qualname__, values)
+
+
+def _simple(thing: Any) -> dict[str, Any]:
+    """The public attributes of an object that are numbers, strings, flags, or lists of integers."""
+    return {
+        name: value
+        for name, value in vars(thing).items()
+        if not name.startswith("_")
+        and (
+            value is None
+            or isinstance(value, (bool, int, float, str))
+            or (isinstance(value, list) and all(isinstance(entry, int) for entry in value))
+        )
+    }
+
+
+def _scheduler_values(scheduler: Any) -> dict[str, Any]:
+    passed = getattr(scheduler, "cur_step_ind", None)
+    return _simple(scheduler) if passed is None else {**_simple(scheduler), "cur_step_ind": passed}
+
+
+def _restored_optimizer(saved: Any, current: Optimizer) -> Optimizer:
+    """The optimizer that was saved: the present one, if it is of that class, or one of the registered class.
+
+    Its scheduler is the present one, set to where the saved one was, or one of MXNet's classes.
+    """
+    if not isinstance(saved, Described):
+        raise MXNetError(f"optimizer states: expected an optimizer behind the states, got {value_text(saved)}")
+    name = saved.name.rpartition(".")[2]
+    optimizer = current if type(current).__name__.lower() == name.lower() else create(name)
+    values = dict(saved.values)
+    counts = values.pop("_index_update_count", {})
+    known = {*vars(optimizer)} - {"sym_info", "param_dict", "lr_scheduler", "_index_update_count"}
+    scheduler = values.pop("lr_scheduler", None)
+    for name, value in values.items():
+        if name in known:
+            setattr(optimizer, name, value)
+    optimizer._index_update_count = dict(counts)
+    optimizer.lr_scheduler = _restored_scheduler(scheduler, current.lr_scheduler)
     return optimizer
 
 
-def _as_pairs(pairs: Sequence[Sequence[Any]]) -> list[tuple[Any, Any]]:
-    return [(key, value) for key, value in pairs]
+def _restored_scheduler(saved: Any, current: Any) -> Any:
+    if not isinstance(saved, Described):
+        return None
+    cls = getattr(lr_scheduler, saved.name, None) if saved.module == _SCHEDULERS else None
+    if not saved.name or type(current).__name__ == saved.name.rpartition(".")[2]:
+        scheduler = current
+    elif isinstance(cls, type) and issubclass(cls, lr_scheduler.LRScheduler):
+        needed: dict[str, Any] = {"step": [1] if saved.name == "MultiFactorScheduler" else 1, "max_update": 1}
+        scheduler = cls(**{name: value for name, value in needed.items() if name in saved.values})
+    else:
+        raise MXNetError(
+            f"optimizer states: expected a scheduler of class {saved.name}, which the file names, in this optimizer, "
+            f"got {type(current).__name__}"
+        )
+    for name, value in saved.values.items():
+        if name != "cur_step_ind" and scheduler is not None:
+            setattr(scheduler, name, value)
+    return scheduler
 
 
 def get_updater(optimizer: Optimizer) -> Updater:
