@@ -41,7 +41,6 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"(ndarray|symbol)\.contrib", r"quantized_\w+|quantize_\w+|requantize|calibrate_entropy", "opbox has no int8"),
     (r"io", r"Image\w+_v1", "mx.io.ImageRecordIter reads images from record files"),
     (r"io", r"MXDataIter", "iterators here are classes of their own"),
-    (r"rnn", r"\w*Conv\w+Cell", "opbox has the cells on vectors"),
 )
 """Modules and names of MXNet 1.9.1, as patterns, and where they stand here."""
 

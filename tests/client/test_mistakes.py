@@ -57,7 +57,6 @@ def test_a_misspelt_name_suggests_names(place: Any, name: str, near: str) -> Non
         (mx.nd.sparse, "csr_matrix"),
         (mx.nd.contrib, "quantized_conv"),
         (mx.io, "ImageRecordIter_v1"),
-        (mx.rnn, "ConvLSTMCell"),
     ],
 )
 def test_what_mxnet_has_and_opbox_has_not_says_so(place: Any, name: str) -> None:
