@@ -74,7 +74,7 @@ class Recovery:
         first, sessions = self._session is None, {array._session for array in arrays.values()}
         if len(sessions) != 1:
             raise ValueError(f"watch: expected arrays of one device, got {len(sessions)}: save those of one")
-        self._session = sessions.pop()
+        self._session = sessions.pop().of_context(0)  # of one session, whichever CPU contexts its arrays are on
         self._executors = list(executors)
         self._command = {
             "arrays": {name: array._id for name, array in arrays.items()},

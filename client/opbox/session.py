@@ -95,7 +95,7 @@ class Session(AfterFork):
         self.new_id = itertools.count(1).__next__
         self._seq = itertools.count(1)
         self._lock = threading.Lock()
-        self._contexts: dict[int, Session] = {}
+        self._contexts: dict[int, Session] = {self.location[1]: self}
         self._recorded_bytes = 0
         self._freed: deque[int] = deque()
         self.free = self._freed.append

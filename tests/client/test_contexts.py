@@ -49,6 +49,7 @@ def test_all_of_them_are_one_session() -> None:
     arrays = [mx.nd.ones((1,), mx.cpu(number)) for number in range(4)]
     assert len({array._session for array in arrays}) == 1
     assert mx.cpu(1).session is arrays[1]._session
+    assert mx.cpu(1).session.of_context(0) is mx.cpu(0).session
     assert list(sessions()) == ["cpu"]
     mx.random.seed(3)
     executor = (mx.sym.Variable("x") * 2).simple_bind(mx.cpu(2), x=(2,))

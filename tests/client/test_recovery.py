@@ -64,7 +64,7 @@ class Steps:
             self.at[self.count]()
 
 
-def train(skip: range | None, callback: Any, every: int = 4) -> tuple[dict[str, Any], list[str]]:
+def train(skip: range | None, callback: Any, every: int = 4, devices: int = 1) -> tuple[dict[str, Any], list[str]]:
     """Parameters after one epoch whose steps in `skip` are left out, and what was logged."""
     records: list[str] = []
     logger = logging.getLogger("test-recovery")
@@ -73,7 +73,7 @@ def train(skip: range | None, callback: Any, every: int = 4) -> tuple[dict[str, 
     logger.addHandler(handler)
     mx.random.seed(11)
     np.random.seed(11)
-    mod = mx.mod.Module(network(), logger=logger)
+    mod = mx.mod.Module(network(), logger=logger, context=[mx.cpu(number) for number in range(devices)])
     params = {"learning_rate": 0.05, "lr_scheduler": mx.lr_scheduler.FactorScheduler(5, 0.9, base_lr=0.05)}
     options = {"optimizer": "adam", "optimizer_params": params, "initializer": mx.init.Xavier()}
     data = batches()
@@ -125,7 +125,7 @@ def test_fit_goes_on_when_its_worker_is_killed(servers: list[Live], tmp_path: Pa
         np.testing.assert_array_equal(parameters[name], value, err_msg=name)
 
 
-def test_fit_goes_on_when_its_server_is_restarted(servers: list[Live], tmp_path: Path) -> None:
+def test_fit_on_two_contexts_goes_on_when_its_server_is_restarted(servers: list[Live], tmp_path: Path) -> None:
     server = start(servers, tmp_path)
     port = server.url.rpartition(":")[2]
     connection.use(HttpTransport(server.url, TOKENS["ann"], patience=60))
@@ -135,10 +135,10 @@ def test_fit_goes_on_when_its_server_is_restarted(servers: list[Live], tmp_path:
         assert server.stop() == 0
         start(servers, tmp_path, port=port)
 
-    parameters, records = train(None, Steps({10: restart}))
+    parameters, records = train(None, Steps({10: restart}), devices=2)
     step, number = lost(records)
     assert (step, 1 <= number <= 2) == (10, True)  # a stop saves where it is, and not at a fourth step alone
-    expected, _ = train(range(step, step + number), None)
+    expected, _ = train(range(step, step + number), None, devices=2)
     for name, value in expected.items():
         np.testing.assert_array_equal(parameters[name], value, err_msg=name)
 

@@ -86,7 +86,7 @@ class TrainingRecovery:
                 arrays |= {f"aux{device}:{name}": array for name, array in bound.aux.items()}
                 executors += bound.all()
         store = self._training.store
-        if isinstance(store, KVStore):
+        if self._training.on_store and isinstance(store, KVStore):
             arrays |= {f"store:{key}": array for key, array in store._values.items()}
         for key, state in self._training.updater.states.items():
             arrays |= {f"{_state_name(key)}:{place}": array for place, array in enumerate(_arrays(state))}
