@@ -113,5 +113,6 @@ def _text_of(values: Any) -> str:
     text = ""
     for value in values if isinstance(values, (list, tuple)) else [values]:
         array = value.asnumpy()
-        text += f"{array.reshape(-1)[0] if array.size == 1 else array}\t"
+        number = array.reshape(-1)[0] if array.size == 1 else array
+        text += f"{number!s}\t"  # with the digits of its own type
     return text

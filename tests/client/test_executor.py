@@ -336,6 +336,15 @@ def test_a_monitor_sees_the_operators_of_backward() -> None:
     assert [name for _, name, _ in monitor.toc()] == ["fc1_backward_output1"]
 
 
+def test_a_monitors_numbers_have_the_digits_of_their_type() -> None:
+    executor = affine().simple_bind(mx.cpu(), a=(1,), b=(1,))
+    monitor = mx.mon.Monitor(1, stat_func=lambda array: array, pattern="a$")
+    monitor.install(executor)
+    monitor.tic()
+    executor.forward(a=mx.nd.array([0.1]))
+    assert monitor.toc() == [(1, "a", "0.1\t")]
+
+
 def test_what_of_backward_cannot_be_watched() -> None:
     executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
     executor.forward(is_train=True)
