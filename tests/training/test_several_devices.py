@@ -79,6 +79,24 @@ def test_a_step_is_one_request(engine: str) -> None:
     assert session.requests - before == 9
 
 
+def test_a_step_of_a_chain_is_one_request(engine: str) -> None:
+    first = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="fc1")
+    last = mx.sym.SoftmaxOutput(
+        mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc2"), name="softmax"
+    )
+    chain = mx.mod.SequentialModule()
+    chain.add(mx.mod.Module(first, label_names=[], context=TWO))
+    chain.add(mx.mod.Module(last, context=TWO), take_labels=True, auto_wiring=True)
+    counts: list[int] = []
+    data = mx.io.NDArrayIter(np.random.RandomState(0).rand(24, 4), np.zeros(24), 4)
+
+    def callback(param: Any) -> None:
+        counts.append(mx.cpu().session.requests)
+
+    chain.fit(data, num_epoch=1, eval_metric="ce", kvstore="device", batch_end_callback=callback)
+    assert set(np.diff(counts[:-1])) == {1}
+
+
 def test_head_gradients_are_sliced() -> None:
     net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, no_bias=True, name="fc")
     mod = mx.mod.Module(net, label_names=None, context=TWO)

@@ -178,7 +178,13 @@ def merged(arrays: Sequence[Sequence[NDArray]], axes: Sequence[int]) -> list[NDA
             joined.append(first)
         else:
             near = [one if one._session == first._session else one.as_in_context(first.context) for one in parts]
-            joined.append(concatenate(near, axis))
+            whole, shape = concatenate(near, axis), first.shape
+            whole._shape = (
+                *shape[:axis],
+                sum(one.shape[axis] for one in near),
+                *shape[axis + 1 :],
+            )  # not to be asked for
+            joined.append(whole)
     return joined
 
 

@@ -42,7 +42,10 @@ def slice_of(values: Any, axis: int, part: slice) -> Any:
     if axis < 0:
         return values
     if isinstance(values, NDArray) and not (isinstance(values, HostArray) and values.here):
-        return values.slice_axis(axis=axis, begin=part.start, end=part.stop)
+        sliced: NDArray = values.slice_axis(axis=axis, begin=part.start, end=part.stop)
+        shape = values.shape
+        sliced._shape = (*shape[:axis], part.stop - part.start, *shape[axis + 1 :])  # asking the engine would wait
+        return sliced
     host = values.host() if isinstance(values, HostArray) else np.asarray(host_values(values))
     return HostArray(np.ascontiguousarray(host[(slice(None),) * axis + (part,)]))
 
