@@ -63,11 +63,13 @@ CASES = [
         )
     ],
     *[
-        Case("MakeLoss", {"data": (4, 3)}, attrs, numeric=False, why=_WHY)
-        for attrs in (
-            {},
-            {"grad_scale": 3.0, "normalization": "batch"},
-            {"normalization": "valid", "valid_thresh": 0.3},
+        Case("MakeLoss", {"data": shape}, attrs, numeric=False, why=_WHY)
+        for shape, attrs in (
+            ((4, 3), {}),
+            ((4, 3), {"grad_scale": 3.0, "normalization": "batch"}),
+            ((8,), {"normalization": "batch"}),
+            ((4, 3, 2), {"normalization": "batch"}),
+            ((4, 3), {"normalization": "valid", "valid_thresh": 0.3}),
         )
     ],
     *[

@@ -72,6 +72,10 @@ def test_a_program_gives_mxnets_answer(
     check_equal(answer(program, tmp_path, environment), recorded, program.stem)
 
 
+def test_there_are_35_programs() -> None:
+    assert len(PROGRAMS) >= 35
+
+
 def test_every_program_is_recorded() -> None:
     recorded = {path.stem for path in (HERE / "recorded").glob("*.json")}
     assert recorded == {path.stem for path in PROGRAMS} - set(NOT_RUN)

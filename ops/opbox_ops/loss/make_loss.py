@@ -1,10 +1,12 @@
 """MakeLoss: out = data, taken as a loss: gdata = grad_scale / count, and no head gradient is read.
 
-count is 1 ("null"), the batch ("batch"), or how many elements of data are above valid_thresh ("valid", at least 1).
+count is 1 ("null"), the product of all sizes of data but the last ("batch", as MXNet: the batch of a matrix, 1 of a
+vector), or how many elements of data are above valid_thresh ("valid", at least 1).
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
@@ -45,8 +47,8 @@ def _counting(p: MakeLossParams, call: CallSpec) -> list[Temp]:
 def _(p: MakeLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, gdata = ctx.xp, outputs[0]
     if p.normalization != "valid":
-        batch = gdata.shape[0] if gdata.shape and p.normalization == "batch" else 1  # a number is a batch of one
-        gdata.fill(p.grad_scale / max(1, batch))
+        rows = math.prod(gdata.shape[:-1]) if p.normalization == "batch" else 1
+        gdata.fill(p.grad_scale / max(1, rows))
         return
     valid, count = ctx.temp
     xp.greater(inputs[0], p.valid_thresh, out=valid)
