@@ -65,7 +65,7 @@ def train(net):
     batches = mx.io.NDArrayIter(x, y, BATCH)
     module.bind(batches.provide_data, batches.provide_label)
     module.init_params(ByShape())
-    module.init_optimizer(optimizer="adagrad", optimizer_params={"learning_rate": 0.1})
+    module.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
     losses = []
     for batch in batches:
         module.forward_backward(batch)

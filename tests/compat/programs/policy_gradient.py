@@ -43,14 +43,13 @@ module.init_optimizer(
     optimizer="rmsprop",
     optimizer_params={"learning_rate": 0.02, "gamma1": 0.9, "rescale_grad": 1.0 / BATCH, "clip_weights": 2.0},
 )
-acting = mx.mod.Module(mx.sym.Group([net[0], net[1]]), data_names=["data"], label_names=None, context=mx.cpu())
-acting.bind(data_shapes=[("data", (BATCH, INPUTS))], for_training=False, shared_module=module)
+nothing = [mx.nd.zeros(shape) for shape in list(inputs.values())[1:]]
 right = rng.randn(INPUTS, ACTIONS)
 losses, returns, norms = [], [], []
 for step in range(6):
     states = rng.randn(BATCH, INPUTS).astype("float32")
-    acting.forward(mx.io.DataBatch([mx.nd.array(states)]), is_train=False)
-    probabilities, values = (output.asnumpy() for output in acting.get_outputs())
+    module.forward(mx.io.DataBatch([mx.nd.array(states), *nothing]), is_train=False)
+    probabilities, values = (output.asnumpy() for output in module.get_outputs()[:2])
     actions = (probabilities.cumsum(axis=1) < rng.rand(BATCH, 1)).sum(axis=1).clip(0, ACTIONS - 1)
     reward = ((states @ right).argmax(axis=1) == actions).astype("float32")
     returns.append(float(reward.sum()))
