@@ -59,7 +59,7 @@ module.save_checkpoint("pretrained", 1, save_optimizer_states=True)
 out = {"pretrained": seen}
 
 loaded, arg_params, aux_params = mx.model.load_checkpoint("pretrained", 1)
-net, kept = get_fine_tune_model(loaded, arg_params, 2, "flatten0")
+net, backbone = get_fine_tune_model(loaded, arg_params, 2, "flatten0")
 train = mx.io.NDArrayIter(x, y % 2, BATCH)
 out["internals"] = loaded.get_internals().list_outputs()
 out["arguments"] = net.list_arguments()
@@ -69,13 +69,13 @@ for label, fixed in (("all", None), ("head", ["conv1_weight", "conv1_bias", "bn1
         net,
         train,
         fixed=fixed,
-        arg_params=kept,
+        arg_params=backbone,
         aux_params=aux_params,
         allow_missing=True,
         optimizer_params={"learning_rate": 0.02, "wd": 1e-3},
     )
     args, aux = module.get_params()
-    unchanged = sorted(name for name in kept if (kept[name].asnumpy() == args[name].asnumpy()).all())
+    unchanged = sorted(name for name in backbone if (backbone[name].asnumpy() == args[name].asnumpy()).all())
     out[label] = {"seen": seen, "args": sums(args), "aux": sums(aux), "unchanged": unchanged}
     train.reset()
 
