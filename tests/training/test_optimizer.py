@@ -102,8 +102,10 @@ def test_an_optimizer_of_ones_own():
 
 
 def test_an_unknown_name_says_which_there_are():
-    with pytest.raises(ValueError, match=r"optimizer 'adamw': did you mean adam or .*\? expected one of .*adam, .*sgd"):
-        mx.optimizer.create("adamw")
+    with pytest.raises(
+        ValueError, match=r"optimizer 'adamx': did you mean .*\badam\b.*\? expected one of .*adam, .*sgd"
+    ):
+        mx.optimizer.create("adamx")
 
 
 def test_compensated_delay_with_momentum():

@@ -1,6 +1,8 @@
 """Optimizers, as `mx.optimizer`: rules that turn gradients into new weights, where the arrays live."""
 
 from ..absent import module_getattr
+from . import contrib
+from .adamw import AdamW
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
 from .gradient_descent import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
 from .large_batch import LAMB, LARS, LBSGD
@@ -19,6 +21,7 @@ __all__ = [
     "AdaDelta",
     "AdaGrad",
     "Adam",
+    "AdamW",
     "Adamax",
     "Ftrl",
     "Nadam",
@@ -29,6 +32,7 @@ __all__ = [
     "OperatorUpdate",
     "Updater",
     "ccSGD",
+    "contrib",
     "create",
     "get_updater",
     "register",

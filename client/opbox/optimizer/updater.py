@@ -204,6 +204,8 @@ def _described(optimizer: Optimizer) -> Described:
 def _object(thing: Any, mxnets: str, here: str, values: dict[str, Any]) -> Described:
     """An object of a class of opbox's, under MXNet's name for it, or of one of the user's, under its own."""
     cls = type(thing)
+    if cls.__name__ == "GroupAdaGrad":
+        return Described("mxnet.optimizer.contrib", cls.__name__, values)
     if cls.__module__ == here or cls.__module__.startswith(f"{here}."):
         return Described(mxnets, cls.__name__, values)
     return Described(cls.__module__, cls.__qualname__, values)

@@ -31,6 +31,7 @@ from .comparing import (
 from .consistency import (
     check_consistency,
 )
+from .downloading import DummyIter, download
 from .generators import (
     chi_square_check,
     gen_buckets_probs_with_ppf,
@@ -73,6 +74,7 @@ from .tolerances import (
 )
 
 __all__ = [
+    "DummyIter",
     "almost_equal",
     "assert_allclose",
     "assert_almost_equal",
@@ -102,6 +104,7 @@ __all__ = [
     "gen_buckets_probs_with_ppf",
     "get_atol",
     "get_etol",
+    "download",
     "get_mnist",
     "get_rtol",
     "get_tolerance",
