@@ -41,6 +41,7 @@ from .nn import (  # noqa: F401
 )
 from .node import Entry, Node
 from .reduce import norm, statistics  # noqa: F401
+from .reduce.axes import NumpyExtremeParams
 from .registry import GradientRule, get
 from .shape import axes, blocks, concat, numpy_shapes, pad, repeat, reshape, slice, split, transpose, view  # noqa: F401
 
@@ -73,12 +74,12 @@ LINEAR: Mapping[str, tuple[int, ...]] = {
 
 BILINEAR = (
     *("_backward_FullyConnected", "_backward_Convolution", "_backward_Deconvolution"),
-    *("_backward_dot", "_backward_batch_dot", "_backward_linalg_gemm2", "_backward_linalg_trmm"),
+    *("_backward_dot", "_backward_np_dot", "_backward_batch_dot", "_backward_linalg_gemm2", "_backward_linalg_trmm"),
     *("_backward_interleaved_matmul_encdec_qk", "_backward_interleaved_matmul_encdec_valatt"),
 )
 """Backward operators (g, a, b) of operators that are linear in each of two inputs; a third one is an added bias."""
 
-MASKED = ("_backward_max", "_backward_min", "_backward_nansum")
+MASKED = ("_backward_max", "_backward_min", "_backward_nansum", "_backward_np_max", "_backward_np_min")
 """Backward operators (g, …) of reductions that hand g on to some elements, the same ones nearby."""
 
 
@@ -155,7 +156,12 @@ def _reduced(node: Node, value: Entry) -> Entry:
     forward = node.forward
     assert forward is not None
     wanted = {key: forward.attrs[key] for key in ("axis", "keepdims", "exclude") if key in forward.attrs}
-    return _node(node, "sum", [value], **wanted)
+    return _node(node, _sum_like(forward), [value], **wanted)
+
+
+def _sum_like(forward: Node) -> str:
+    """The sum that reduces to the shape that a reduction does: mx.np's for one of mx.np."""
+    return "_np_sum" if isinstance(forward.params, NumpyExtremeParams) else "sum"
 
 
 def _spread(node: Node, value: Entry) -> Entry:
@@ -163,9 +169,9 @@ def _spread(node: Node, value: Entry) -> Entry:
     forward = node.forward
     assert forward is not None
     wanted = {key: forward.attrs[key] for key in ("axis", "keepdims", "exclude") if key in forward.attrs}
-    op = get("sum")
+    op = get(_sum_like(forward))
     total = Node(op, f"{node.name}_backward", wanted, op.parse(wanted), forward.inputs, source=node.source)
-    (spread,) = backward_node("_backward_sum", total, [value])
+    (spread,) = backward_node(f"_backward_{op.name.lstrip('_')}", total, [value])
     assert spread is not None
     return spread
 
@@ -184,6 +190,7 @@ def _(node: Node, grads: list[Entry]) -> Grads:
     return [share, _times(node, h, _spread(node, ratio)), by_y]
 
 
+@get("_backward_np_prod").gradient
 @get("_backward_prod").gradient
 def _(node: Node, grads: list[Entry]) -> Grads:
     """gx = g y / x: with s = sum of h / x, the gradients are s y, -h g y / x^2 and s g. No element may be 0."""
