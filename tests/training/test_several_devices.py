@@ -250,3 +250,17 @@ def test_the_group_of_executors_is_a_view() -> None:
     assert len(group.grad_arrays) == len(group.param_names) == 5
     mod._sync_params_from_devices()
     assert mod.get_params()[0]["fc2_bias"].asnumpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_contexts_agree_after_an_epoch_without_a_store(chained: bool, engine: str) -> None:
+    inner = mx.mod.Module(several_devices.network(mx), context=TWO)
+    mod: Any = inner
+    if chained:
+        mod = mx.mod.SequentialModule()
+        mod.add(inner, take_labels=True)
+    rng = np.random.RandomState(0)
+    batches = mx.io.NDArrayIter(rng.rand(8, 6).astype("f"), rng.randint(0, 3, 8).astype("f"), 4)
+    mod.fit(batches, num_epoch=1, kvstore=None, initializer=mx.init.Xavier(), optimizer_params={"learning_rate": 0.5})
+    for arrays in [*inner._exec_group.param_arrays, *inner._exec_group.aux_arrays]:
+        np.testing.assert_array_equal(arrays[0].asnumpy(), arrays[1].asnumpy())

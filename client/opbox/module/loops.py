@@ -277,6 +277,8 @@ def fit(
                 bar.epoch_ended(batches)
             self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - tic)
             arg_params, aux_params = attempt(recovery, self.get_params)
+            if _has_several_contexts(self):  # whose states differ, and without a store their weights
+                attempt(recovery, partial(self.set_params, arg_params, aux_params, allow_extra=True))
             for callback in listed(epoch_end_callback):
                 callback(epoch, self.symbol, arg_params, aux_params)
             if eval_data is not None:
@@ -364,3 +366,10 @@ def train_epoch(
     for name, value in totals:
         self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
     return nbatch
+
+
+def _has_several_contexts(module: Any) -> bool:
+    """Whether a module, or one inside it, splits its batches."""
+    if hasattr(module, "_modules"):
+        return any(_has_several_contexts(inner) for inner in module._modules)
+    return hasattr(module, "_parts") and any(len(part._context) > 1 for part in module._parts())
