@@ -38,7 +38,7 @@ _ARCH_PRCTL, _ASK_FOR_STATE, _TILE_DATA = 158, 0x1023, 18
 
 
 def has_compiler() -> bool:
-    """Return whether kernels are compiled here: there is a compiler for it, and OPBOX_C_KERNELS does not forbid it."""
+    """Return whether kernels are compiled here: there is a compiler for it, and OPBOX_DISABLE does not forbid it."""
     return c_compiler.may_compile()
 
 

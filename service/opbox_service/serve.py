@@ -28,6 +28,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from opbox import token_store
+from opbox_ops import switches
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError
@@ -253,6 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     adopt_strays()
     try:
         check_environment(os.environ)
+        switches.check()
         server = Server(settings)
     except MXNetError as error:
         raise SystemExit(f"opbox serve: {error}") from None

@@ -20,6 +20,7 @@ from opbox_service.executor.run import BoundPlan
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from opbox_service.graph.passes.infer_type import infer_type
+from tests.switches import set_c_kernels, switch_off
 
 CPU = backend_for("cpu")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not fusion)
@@ -158,7 +159,7 @@ def test_numbers_of_16_bits_flow_in_one_sweep_to_numpys_bits_in_c_too(dtype, mon
     symbol, shapes = gates()
     outs = []
     for mode in ("0", "now"):
-        monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+        set_c_kernels(monkeypatch, mode)
         executor, grads = compiled(symbol, shapes, PASSES, dtype=dtype)
         run(executor)
         outs.append([*(out.astype("f4") for out in executor.outputs), *(g.astype("f4") for g in grads.values())])
@@ -231,7 +232,7 @@ def test_what_waits_for_a_group_does_not_pile_up():
 
 def test_the_pass_can_be_left_out(monkeypatch):
     symbol, shapes = chain()
-    monkeypatch.setenv("OPBOX_FUSION", "0")
+    switch_off(monkeypatch, "fusion")
     assert not groups(compiled(symbol, shapes, PASSES)[0])
 
 

@@ -19,6 +19,7 @@ from opbox_service.graph.passes.infer_shape import infer_shape
 from tests.allocations import counted
 from tests.executor.test_parts import CPU, operators
 from tests.machine import needs_compiler, needs_onednn
+from tests.switches import set_c_kernels
 
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not normalized_relus)
 SHAPES = {"data": (3, 4, 6, 5)}
@@ -133,9 +134,9 @@ def test_what_else_is_read_stays():
 def test_no_pairs_without_a_compiler_or_onednn(monkeypatch):
     symbol = network()
     assert NORMALIZED_RELU.name not in operators(compiled(symbol, level="reference")[0])
-    monkeypatch.setenv("OPBOX_C_KERNELS", "0")
+    set_c_kernels(monkeypatch, "0")
     assert NORMALIZED_RELU.name not in operators(compiled(symbol)[0])
-    monkeypatch.delenv("OPBOX_C_KERNELS")
+    set_c_kernels(monkeypatch, "1")
     monkeypatch.setattr(c_compiler, "_compiler", lambda: None)
     assert NORMALIZED_RELU.name not in operators(compiled(symbol)[0])
 

@@ -20,6 +20,7 @@ from opbox_service.graph.json import load
 from opbox_service.settings import Settings
 from tests.contract.live import symbol, var
 from tests.machine import has_avx512_core, has_onednn, has_vector_kernels, needs_matrix_unit
+from tests.switches import switch_off
 
 CPU = backend_for("cpu")
 SHAPE = (16, 8, 3, 3)
@@ -356,7 +357,7 @@ def test_which_plans_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not bound(level="reference").memory.packed_bytes
     least = packing.plan.allocates
     assert not bound(max_bytes=least).memory.packed_bytes, "a copy of the weights where there is hardly room"
-    monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
+    switch_off(monkeypatch, "packed-weights")
     assert not bound().memory.packed_bytes
 
 
@@ -381,7 +382,7 @@ def test_with_gradients_weights_are_packed_by_the_second_inference() -> None:
 
 def test_the_memory_of_gradients_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = bound(grads=True).memory.arena_bytes
-    monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
+    switch_off(monkeypatch, "packed-weights")
     assert bound(grads=True).memory.arena_bytes == beside
 
 
@@ -452,7 +453,7 @@ def test_weights_of_recurrent_layers(directions: int, monkeypatch: pytest.Monkey
     packing.forward(parameters=2)
     assert np.abs(packing.outputs[0] - first).max() > 0.1
     weights[...] = before
-    monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
+    switch_off(monkeypatch, "packed-weights")
     plain = executor()
     assert not plain.memory.packed_bytes
     plain.forward(parameters=3)

@@ -16,6 +16,7 @@ from opbox_service.executor.passes.parts import parts
 from opbox_service.executor.run import BoundPlan
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
+from tests.switches import set_c_kernels
 
 CPU = backend_for("cpu")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not parts)
@@ -101,7 +102,7 @@ def operators(executor):
 @pytest.mark.parametrize("req", ["write", "add"])
 @pytest.mark.parametrize("network", [lstm, gru, of_uneven_sizes, along_rows])
 def test_the_same_to_the_last_bit(network, req, passes, kernels, monkeypatch):
-    monkeypatch.setenv("OPBOX_C_KERNELS", kernels)
+    set_c_kernels(monkeypatch, kernels)
     (tested, grads), (plain, expected) = (compiled(*network(), p, req) for p in (passes, WITHOUT))
     for executor in (tested, plain):
         for _ in range(2):

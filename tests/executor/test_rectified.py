@@ -16,6 +16,7 @@ from opbox_service.executor.passes.rectified import rectified
 from tests.allocations import counted
 from tests.executor.test_parts import compiled, operators, ran
 from tests.machine import needs_onednn, needs_vectors
+from tests.switches import switch_off
 
 packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not rectified)
@@ -188,7 +189,7 @@ def test_calls_that_share_a_weight_keep_it_packed(monkeypatch):
 def test_without_such_kernels_there_are_two_steps(level, monkeypatch):
     """NumPy's products and oneDNN's convolutions have none."""
     monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", level)
-    monkeypatch.setenv("OPBOX_WINOGRAD", "0")
+    switch_off(monkeypatch, "winograd")
     monkeypatch.setattr(product, "blocked_product", lambda: None)
     monkeypatch.setattr("opbox_ops.cpu.onednn.blocked_recipe.blocked_product", lambda: None)
     highest_level.cache_clear()

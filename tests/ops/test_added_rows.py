@@ -12,13 +12,14 @@ from opbox_ops.index import added_rows
 from opbox_ops.index.added_rows import add_rows, add_rows_temps
 from tests.allocations import counted
 from tests.machine import has_compiler
+from tests.switches import set_c_kernels
 
 
 @pytest.fixture(params=["0", "now"], ids=["numpy", "kernel"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "now" and not has_compiler():
         pytest.skip("no C compiler")
-    monkeypatch.setenv("OPBOX_C_KERNELS", request.param)
+    set_c_kernels(monkeypatch, request.param)
     return str(request.param)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.nn import sampling
+from tests.switches import set_c_kernels
 
 HEIGHT, WIDTH = 4, 6
 
@@ -36,7 +37,7 @@ def by_formula(y: Any, x: Any, *, clamp: bool) -> Any:
 def test_samples_and_gradients_are_those_of_the_formula(
     monkeypatch: pytest.MonkeyPatch, clamp: bool, most: int, kernels: str
 ) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", kernels)
+    set_c_kernels(monkeypatch, kernels)
     monkeypatch.setattr(sampling, "elements", lambda size: most)
     monkeypatch.setattr("opbox_ops.index.weighted_rows.CACHE_BYTES", 64 * most)
     monkeypatch.setattr("opbox_ops.index.weighted_rows.SMALL", 0)

@@ -13,6 +13,7 @@ from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
 from opbox_ops.cpu.runtime.processor import has_avx512
 from tests.allocations import counted
 from tests.machine import needs_vectors
+from tests.switches import set_c_kernels, switch_off
 from tests.vectors_of_8 import with_vectors_of_8
 
 from .product_factors import bits_of, factors, numbers
@@ -213,7 +214,7 @@ def test_room_for_slabs_that_is_missing_is_refused(kernel: BlockedProduct) -> No
 
 
 def test_bits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_MATRIX_UNIT", "0")
+    switch_off(monkeypatch, "matrix-unit")
     printed = assert_same_bits(bits_of((64, 9000, 48), (300, 700, 200), (1, 3000, 33), (1000, 64, 64))).split()
     assert printed[::2] == [b"False"] * 4
 
@@ -263,7 +264,7 @@ def test_sums_of_columns(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
     """By NumPy and by the C kernel, to the same bits."""
     x, results = numbers(*shape), []
     for mode in ("0", "now"):
-        monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+        set_c_kernels(monkeypatch, mode)
         monkeypatch.setattr("opbox_ops.cpu.algorithms.column_sums._KERNEL", new_kernel())
         out = np.full(shape[1], np.nan, np.float32)
         column_sums(x, out)()

@@ -16,6 +16,7 @@ from opbox_ops.cpu.runtime import c_compiler, processor
 from opbox_ops.cpu.runtime.c_kernel import CKernel
 from opbox_ops.nn import layer_norm_rows, lrn_channels
 from tests.machine import needs_compiler, needs_vectors
+from tests.switches import set_c_kernels
 
 ROOT = Path(__file__).parents[2]
 BROKEN = "void opbox_broken(void) { return nonsense; }"
@@ -59,7 +60,7 @@ def test_what_cannot_be_linked_is_an_error(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_the_background_says_so_too(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", "1")
+    set_c_kernels(monkeypatch, "1")
     kernel = CKernel(f"{BROKEN}\n", "opbox_broken", [c_void_p], hot=1)
     assert kernel.ready(2) is None
     end = time.monotonic() + 60

@@ -68,7 +68,7 @@ def test_without_a_folder() -> None:
     assert "OPBOX_CACHE_DIR" in line
 
 
-@pytest.mark.parametrize("setting", [{"OPBOX_C_KERNELS": "0"}, {"OPBOX_COMPUTE_LEVEL": "reference"}], ids=str)
+@pytest.mark.parametrize("setting", [{"OPBOX_DISABLE": "c-kernels"}, {"OPBOX_COMPUTE_LEVEL": "reference"}], ids=str)
 def test_what_the_user_switched_off_is_not_missing(setting: dict[str, str]) -> None:
     incomplete, line = described(**setting)
     assert not incomplete

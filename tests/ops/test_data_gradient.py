@@ -12,6 +12,7 @@ from opbox_ops.cpu.onednn.data_gradient import WindowedGradient, data_gradient
 from opbox_ops.cpu.onednn.primitive import MemoryFormat
 from tests.allocations import counted
 from tests.machine import needs_onednn
+from tests.switches import set_c_kernels
 
 OWN = "brg_fwd:avx512_core"
 WINDOW = ((1, 1), (1, 1), (0, 0))
@@ -77,7 +78,7 @@ def windowed(kernel=(3, 3), stride=(1, 1), channels=5, filters=16, size=(5, 6), 
 
 def by_windows(monkeypatch, mode, cache_bytes=CACHE_BYTES, **shapes):
     """What it computes, and the definition in float64."""
-    monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+    set_c_kernels(monkeypatch, mode)
     monkeypatch.setattr(window_sums, "_KERNEL", window_sums.new_kernel())
     monkeypatch.setattr("opbox_ops.cpu.onednn.data_gradient.CACHE_BYTES", cache_bytes)
     gradient, gout_shape, data_shape = windowed(**shapes)

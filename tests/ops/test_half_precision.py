@@ -27,6 +27,7 @@ from tests.allocations import counted
 from tests.machine import has_compiler, multiplies_bfloat16
 from tests.ops.convolution_layer import Layer
 from tests.ops.one_call import call_graph, run_call
+from tests.switches import set_c_kernels
 
 CPU = backend_for("cpu")
 Arrays = dict[str, Any]
@@ -422,7 +423,7 @@ def test_a_convolution_of_1_x_1_is_packed_for_inference() -> None:
 def test_nothing_is_allocated_in_a_run(
     case: Case, dtype: str, types: tuple[str, ...], kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", kernels)
+    set_c_kernels(monkeypatch, kernels)
     arrays = arrays_of(case, dtype)
     graph = call_graph(case.op, case.attrs, list(arrays))
     grads = {name: np.zeros_like(array) for name, array in arrays.items()}

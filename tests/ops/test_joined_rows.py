@@ -12,6 +12,7 @@ from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpContext
 from opbox_ops.layout import CHANNELS_LAST, logical, physical
 from opbox_ops.shape import joined_rows
 from tests.machine import has_compiler
+from tests.switches import set_c_kernels
 
 SIZES = (3, 0, 1, 70, 3)
 """Of the arrays along the axis."""
@@ -19,7 +20,7 @@ SIZES = (3, 0, 1, 70, 3)
 
 @pytest.fixture(params=["now", "0"])
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("OPBOX_C_KERNELS", request.param)
+    set_c_kernels(monkeypatch, request.param)
     monkeypatch.setattr(joined_rows, "_KERNEL", joined_rows.new_kernel())
     if request.param == "now" and not has_compiler():
         pytest.skip("no compiler")

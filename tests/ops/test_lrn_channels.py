@@ -14,6 +14,7 @@ from opbox_service.graph.json import load
 from tests.allocations import counted
 from tests.contract.live import symbol, var
 from tests.machine import needs_vectors
+from tests.switches import set_c_kernels
 from tests.vectors_of_8 import with_vectors_of_8
 
 from .thread_counts import assert_same_bits
@@ -86,7 +87,7 @@ def test_which_calls_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert levels(data, {"nsize": "17"}) == ["reference"] * 2
     assert levels(data.astype(np.float64), ATTRS[0]) == ["reference"] * 2
     assert levels(data[:0], ATTRS[0]) == ["reference"] * 2
-    monkeypatch.setenv("OPBOX_C_KERNELS", "0")
+    set_c_kernels(monkeypatch, "0")
     assert levels(data, ATTRS[0]) == ["reference"] * 2
 
 

@@ -19,6 +19,7 @@ from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
 from tests.machine import needs_compiler
+from tests.switches import set_c_kernels
 
 from .thread_counts import assert_same_bits
 
@@ -165,7 +166,7 @@ def test_which_poolings_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
         (mx.sym.Pooling(data, layout="NWC", kernel=(2,), stride=(2,), pool_type="max"), (2, 8, 6)),
     ):
         assert computed(other, shape) == [False] * 2
-    monkeypatch.setenv("OPBOX_C_KERNELS", "0")
+    set_c_kernels(monkeypatch, "0")
     assert computed(mx.sym.Pooling(data, layout="NHWC", **POOL), (2, 8, 6, 5)) == [False] * 2
 
 
@@ -176,7 +177,7 @@ def test_nan_passes_through_and_its_gradient_ends(
     kernels: str, layout: str, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By whatever computes it; the numbers beside it are as they were."""
-    monkeypatch.setenv("OPBOX_C_KERNELS", kernels)
+    set_c_kernels(monkeypatch, kernels)
     symbol = mx.sym.Variable("data")
     attrs: dict[str, Any] = {"kernel": (window, window), "stride": (2, 2), "pool_type": "max"}
     if layout.startswith("between"):

@@ -14,6 +14,7 @@ from opbox_ops.cpu.algorithms.norm_sweeps import Norm, NormSweeps
 from opbox_ops.cpu.onednn.library import library
 from tests.allocations import counted
 from tests.machine import needs_compiler, needs_onednn
+from tests.switches import set_c_kernels
 
 SHAPES = [(1, 2), (5, 3), (40, 64), (40, 70), (333, 130), (3000, 33), (9, 2048), (65, 256)]
 LARGE = "#define LARGE (3 << 20)"
@@ -104,7 +105,7 @@ def computed(
 
 
 def fresh(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+    set_c_kernels(monkeypatch, mode)
     monkeypatch.setattr(norm_sweeps, "_KERNELS", norm_sweeps.new_kernels())
 
 

@@ -13,6 +13,7 @@ from opbox_ops.cpu.algorithms import softmax_rows as row_kernels
 from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.expression import numpy_loops
 from tests.machine import needs_compiler
+from tests.switches import set_c_kernels
 
 from .one_call import call_graph, run_call
 from .thread_counts import assert_same_bits
@@ -70,7 +71,7 @@ def both(monkeypatch: pytest.MonkeyPatch, op: str, attrs: dict[str, Any], arrays
     monkeypatch.setattr("opbox_ops.loss.softmax_output.row_kernels", counted)
     results = []
     for mode in ("0", "now"):
-        monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+        set_c_kernels(monkeypatch, mode)
         row_kernels.kernels_for.cache_clear()
         graph = call_graph(op, attrs, list(arrays))
         results.append(run_call(graph, arrays, ["data"], lambda k, out: numbers(out.shape, out.dtype.name, 5)))
@@ -125,11 +126,11 @@ def test_the_background_makes_kernels(stored: bool, monkeypatch: pytest.MonkeyPa
     """After enough calls; at once where they are on the disk."""
     kernels = row_kernels.RowKernels(np.dtype("float32"))
     if stored:
-        monkeypatch.setenv("OPBOX_C_KERNELS", "now")
+        set_c_kernels(monkeypatch, "now")
         assert row_kernels.RowKernels(np.dtype("float32")).ready(1)
     else:
         monkeypatch.setattr(row_kernels, "HOT", 1)
-    monkeypatch.setenv("OPBOX_C_KERNELS", "1")
+    set_c_kernels(monkeypatch, "1")
     end = time.monotonic() + 60
     while not kernels.ready(1) and time.monotonic() < end:
         time.sleep(0.01)
@@ -138,7 +139,7 @@ def test_the_background_makes_kernels(stored: bool, monkeypatch: pytest.MonkeyPa
 
 def test_few_calls_make_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("OPBOX_C_KERNELS", "1")
+    set_c_kernels(monkeypatch, "1")
     monkeypatch.setattr(c_compiler, "_compile", lambda *arguments: pytest.fail("compiled"))
     wanted: list[Any] = []
     monkeypatch.setattr(c_compiler, "request", wanted.append)
@@ -153,7 +154,7 @@ def test_few_calls_make_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 @pytest.mark.broken_kernel
 @pytest.mark.parametrize("case", ["switched off", "no compiler", "it fails", "sums differ"])
 def test_without_kernels_numpy_computes(case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", "0" if case == "switched off" else "now")
+    set_c_kernels(monkeypatch, "0" if case == "switched off" else "now")
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(tmp_path))
     program = tmp_path / "cc"
     program.write_text("#!/bin/sh\nexit 1\n")
@@ -173,7 +174,7 @@ def test_without_kernels_numpy_computes(case: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_is_no_row_in_memory_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", "now")
+    set_c_kernels(monkeypatch, "now")
     data = numbers((4, 6), "float32", 0)
     assert row_kernels.row_kernels(np, data, data[:, ::2]) is None
     assert row_kernels.row_kernels(np, data.T) is None

@@ -15,6 +15,7 @@ from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
 from tests.allocations import counted
 from tests.machine import has_matrix_unit, needs_avx512_words
 from tests.matrix_unit_in_c import with_unit_in_c
+from tests.switches import switch, switch_off
 
 from .product_factors import bits_of, factors, numbers
 from .thread_counts import assert_same_bits
@@ -329,11 +330,11 @@ def test_which_products_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, off in (("OPBOX_MATRIX_UNIT", "0"), ("OPBOX_C_KERNELS", "0")):
+    for name in ("matrix-unit", "c-kernels"):
         with monkeypatch.context() as patch:
-            patch.setenv(name, off)
+            switch_off(patch, name)
             assert not blocks.has_matrix_unit()
-    monkeypatch.setenv("OPBOX_MATRIX_UNIT", "1")
+    switch(monkeypatch, "matrix-unit", on=True)
     assert blocks.has_matrix_unit() == has_matrix_unit()
 
 

@@ -8,6 +8,7 @@ import pytest
 from opbox_ops.cpu.algorithms import stacked_rows as module
 from opbox_ops.cpu.algorithms.stacked_rows import new_kernel, stacked_rows
 from opbox_ops.nn.shared_product import stacked_by
+from tests.switches import set_c_kernels
 
 from .thread_counts import assert_same_bits
 
@@ -26,7 +27,7 @@ def test_rows_and_sums(monkeypatch: pytest.MonkeyPatch, rows: list[int], columns
     before, expected = numbers.standard_normal(columns, dtype=np.float32), np.concatenate(arrays)
     results = []
     for mode in ("0", "now", "reference"):
-        monkeypatch.setenv("OPBOX_C_KERNELS", "now" if mode == "now" else "0")
+        set_c_kernels(monkeypatch, "now" if mode == "now" else "0")
         monkeypatch.setattr(module, "_KERNEL", new_kernel())
         target = np.full_like(expected, np.nan)
         sums, part = before.copy(), np.empty_like(before) if adds else None
@@ -62,5 +63,5 @@ print(target.tobytes().hex() + sums.tobytes().hex())
 
 
 def test_bits_do_not_depend_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", "now")
+    set_c_kernels(monkeypatch, "now")
     assert assert_same_bits(BITS).strip()

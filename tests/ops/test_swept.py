@@ -24,6 +24,7 @@ from opbox_ops.expression.language import Expression
 from opbox_ops.expression.pointwise import Pointwise, program_of
 from opbox_protocol.mxnet import numpy_dtype
 from tests.machine import needs_compiler, needs_onednn
+from tests.switches import set_c_kernels
 
 CPU = backend_for("cpu")
 BFLOAT16 = numpy_dtype("bfloat16")
@@ -92,7 +93,7 @@ def test_a_kernel_gives_numpys_bits(text: str, monkeypatch: pytest.MonkeyPatch) 
             arrays = [values(shape, dtype, 7 * k) for k, (shape, dtype) in enumerate(zip(shapes, types, strict=False))]
             results = []
             for mode in ("0", "now"):
-                monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+                set_c_kernels(monkeypatch, mode)
                 out = np.full(shapes[3], 7, types[0])
                 kernel = kernel_of(formulas, arrays, [out])
                 with np.errstate(all="ignore"):
@@ -113,7 +114,7 @@ def test_targets_may_be_the_memory_of_arrays(monkeypatch: pytest.MonkeyPatch) ->
     formulas = Pointwise(NAMES, tuple(Expression(text, NAMES, ("p",)) for text in texts), anywhere=True)
     results = []
     for mode in ("0", "now"):
-        monkeypatch.setenv("OPBOX_C_KERNELS", mode)
+        set_c_kernels(monkeypatch, mode)
         a, b, c = (values((3000,), "f4", k) for k in range(3))
         over = (frozenset((0,)), frozenset((2,)))
         program, work = program_of(formulas, [a.dtype] * 3, [a.dtype] * 2, (0, 1), over)
@@ -158,7 +159,8 @@ def test_threads_give_the_bits_of_one(folder: Path, dtype: str) -> None:
     """
     results = []
     for mode, threads in (("0", 1), ("now", 1), ("now", 2), ("now", 7)):
-        settings = {"OPBOX_C_KERNELS": mode, "OMP_NUM_THREADS": str(threads), "OPBOX_CACHE_DIR": str(folder)}
+        kernels = {"OPBOX_DISABLE": "c-kernels"} if mode == "0" else {"OPBOX_C_KERNELS": mode}
+        settings = {**kernels, "OMP_NUM_THREADS": str(threads), "OPBOX_CACHE_DIR": str(folder)}
         command = [sys.executable, "-c", THREADS_SCRIPT, dtype]
         root = Path(__file__).parents[2]
         done = subprocess.run(
@@ -187,7 +189,7 @@ def by_kernel(call: Any) -> bool:
 @needs_compiler
 def test_numpy_runs_until_the_kernel_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setenv("OPBOX_C_KERNELS", "1")
+    set_c_kernels(monkeypatch, "1")
     monkeypatch.setattr(c_compiler, "request", asked.append)
     kernel, arrays, out = example()
     call: Any = kernel.bind(out.shape, arrays, [out], {})
@@ -211,7 +213,7 @@ def test_numpy_runs_until_the_kernel_is_there(monkeypatch: pytest.MonkeyPatch) -
 
 @needs_compiler
 def test_the_background_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", "1")
+    set_c_kernels(monkeypatch, "1")
     monkeypatch.setattr(swept, "HOT", 1)
     kernel, arrays, out = example()
     call: Any = kernel.bind(out.shape, arrays, [out], {})
@@ -229,7 +231,7 @@ def test_without_a_kernel_numpy_runs(case: str, monkeypatch: pytest.MonkeyPatch,
     program = tmp_path / "cc"
     program.write_text("#!/bin/sh\n" + ("sleep 60\n" if case == "it takes too long" else "exit 1\n"))
     program.chmod(0o700)
-    monkeypatch.setenv("OPBOX_C_KERNELS", "0" if case == "switched off" else "now")
+    set_c_kernels(monkeypatch, "0" if case == "switched off" else "now")
     monkeypatch.setenv("OPBOX_CACHE_DIR", "not/absolute" if case == "no folder" else str(tmp_path / "cache"))
     if case != "no folder":
         compiler = None if case == "no compiler" else (str(program), "")

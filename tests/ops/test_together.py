@@ -13,6 +13,7 @@ from opbox_ops.backend import backend_for
 from opbox_ops.update.together import steps_together
 from opbox_service.executor.invoke import invoke
 from tests.machine import needs_compiler
+from tests.switches import set_c_kernels
 
 CPU = backend_for("cpu")
 pytestmark = needs_compiler
@@ -20,7 +21,7 @@ pytestmark = needs_compiler
 
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OPBOX_C_KERNELS", "now")
+    set_c_kernels(monkeypatch, "now")
     monkeypatch.setenv("OPBOX_CACHE_DIR", str(tmp_path))
 
 
@@ -71,5 +72,5 @@ def test_what_goes_one_after_the_other(case: str, monkeypatch: pytest.MonkeyPatc
     elif case == "count":
         arrays[2].pop()
     else:
-        monkeypatch.setenv("OPBOX_C_KERNELS", "0")
+        set_c_kernels(monkeypatch, "0")
     assert steps_together(op, [(inputs, op.parse({"lr": 0.1})) for inputs in arrays]) is None

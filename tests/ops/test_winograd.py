@@ -21,6 +21,7 @@ from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
 from tests.machine import needs_onednn, needs_vectors
+from tests.switches import switch, switch_off
 from tests.vectors_of_8 import with_vectors_of_8
 from tests.vectors_of_16 import with_vectors_of_16
 
@@ -296,10 +297,10 @@ def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken(Layer(channels=20, filters=33)) == everything
     assert taken(Layer(channels=16)) == nothing
     assert taken(Layer(filters=16)) == nothing
-    for name in ("OPBOX_WINOGRAD", "OPBOX_C_KERNELS"):
-        monkeypatch.setenv(name, "0")
+    for name in ("winograd", "c-kernels"):
+        switch_off(monkeypatch, name)
         assert taken(Layer()) == nothing
-        monkeypatch.delenv(name)
+        switch(monkeypatch, name, on=True)
 
 
 def test_what_pays() -> None:
@@ -459,7 +460,7 @@ def test_a_network(monkeypatch: pytest.MonkeyPatch, network: Callable[[], Any], 
     tested, grads = compiled(network(), shapes, PASSES, "write")
     inferring, _ = compiled(network(), shapes, PASSES, "null")
     assert set(inferring.plan.packed_arguments) >= {"stem_weight", "first_weight", "second_weight", "head_weight"}
-    monkeypatch.setenv("OPBOX_WINOGRAD", "0")
+    switch_off(monkeypatch, "winograd")
     expected, expected_grads = compiled(network(), shapes, PASSES, "write")
     for executor in (tested, expected):
         executor.forward(is_train=True)
@@ -468,8 +469,8 @@ def test_a_network(monkeypatch: pytest.MonkeyPatch, network: Callable[[], Any], 
     # Through four layers, each of whose rounding is 2e-5 of its scatter at most; gradients once more as far.
     for result, other in [(tested.outputs[0], expected.outputs[0]), *((grads[n], expected_grads[n]) for n in grads)]:
         assert np.abs(result - other).max() <= 4e-4 * other.std()
-    monkeypatch.delenv("OPBOX_WINOGRAD")
-    monkeypatch.setenv("OPBOX_PACKED_WEIGHTS", "0")
+    switch(monkeypatch, "winograd", on=True)
+    switch_off(monkeypatch, "packed-weights")
     packing, _ = compiled(network(), shapes, PASSES, "null")
     assert not packing.plan.packed_arguments
     for executor in (inferring, packing):

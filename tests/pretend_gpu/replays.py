@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
+from tests.switches import switch
 
 from .spy import Watch, watched
 from .test_plans import executor_of
@@ -23,7 +24,7 @@ def replayed_and_eager(model: Any, req: str, monkeypatch: pytest.MonkeyPatch) ->
     """
     backend, arrays, watches = backend_for("gpu:0"), [], []
     for setting, launches in (("1", 2), ("0", 0)):
-        monkeypatch.setenv("OPBOX_CUDA_GRAPHS", setting)
+        switch(monkeypatch, "cuda-graphs", on=setting == "1")
         executor, grads, _ = executor_of(model, "gpu:0", req)
         for _ in range(3):
             with watched() as watch:

@@ -16,6 +16,7 @@ from opbox_protocol.errors import WorkerDiedError
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
 from tests.executor.test_allocations import lenet, recurrent, residual
+from tests.switches import switch
 
 from .counts import NETWORKS, counts, update_counts
 from .spy import watched
@@ -26,7 +27,7 @@ STEPS = 6
 
 @pytest.fixture(params=["replayed", "eager"])
 def way(request: pytest.FixtureRequest, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "1" if request.param == "replayed" else "0")
+    switch(monkeypatch, "cuda-graphs", on=request.param == "replayed")
     return str(request.param)
 
 
@@ -34,7 +35,7 @@ def in_both_ways(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> tup
     """What a function returns with graphs, and without."""
     results = []
     for setting in ("1", "0"):
-        monkeypatch.setenv("OPBOX_CUDA_GRAPHS", setting)
+        switch(monkeypatch, "cuda-graphs", on=setting == "1")
         results.append(run())
     return results[0], results[1]
 

@@ -25,6 +25,7 @@ from opbox_service.executor.run import BoundPlan
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
 from opbox_service.graph.passes.infer_type import infer_type
+from tests.switches import switch, switch_off
 
 from .spy import watched
 
@@ -204,7 +205,7 @@ def test_elsewhere_there_are_none(gpu: Any, setting: str, monkeypatch: pytest.Mo
     monkeypatch.setitem(NETWORKS, network, (2, 3, 6, 5))
     assert setting == "cudnn_off" or inside(run(network, HALF, times=0)[0])
     if setting == "no cuDNN":
-        monkeypatch.setenv("OPBOX_CUDNN", "0")
+        switch_off(monkeypatch, "cudnn")
     if setting == "the reference":
         monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", "reference")
         highest_level.cache_clear()
@@ -247,7 +248,7 @@ def test_a_monitor_is_shown_channels_second(gpu: Any) -> None:
 def test_a_run_is_two_graphs_and_allocates_nothing(
     gpu: Any, network: Any, graphs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", graphs)
+    switch(monkeypatch, "cuda-graphs", on=graphs == "1")
     backend = backend_for("gpu:0")
     executor, _ = bound(network, HALF)
     heads = [backend.put(np.ones(out.shape, out.dtype)) for out in executor.outputs]
@@ -264,7 +265,7 @@ def test_a_run_is_two_graphs_and_allocates_nothing(
 def test_graphs_and_repeated_runs_have_the_same_bits(gpu: Any, network: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     for graphs, times in (("1", 3), ("0", 3), ("0", 3)):
-        monkeypatch.setenv("OPBOX_CUDA_GRAPHS", graphs)
+        switch(monkeypatch, "cuda-graphs", on=graphs == "1")
         shown.append(run(network, HALF, times=times)[1])
     for name, array in shown[0].items():
         for other in shown[1:]:

@@ -97,7 +97,7 @@ def test_what_it_does_not_take_goes_to_the_reference(monkeypatch: pytest.MonkeyP
     for arrays, attrs in refused:
         assert not agree(arrays, attrs).calls["lt product"]
     assert agree(numbers("float32")).calls["lt product"] == 1
-    for name, value in (("OPBOX_CUBLASLT", "0"), ("OPBOX_COMPUTE_LEVEL", "reference")):
+    for name, value in (("OPBOX_DISABLE", "cublaslt"), ("OPBOX_COMPUTE_LEVEL", "reference")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             highest_level.cache_clear()

@@ -29,6 +29,7 @@ from tests.cases import families
 from tests.cases.case import Case
 from tests.ops.checks import NEAR, NEAR_GRADIENT, close
 from tests.ops.harness import Run
+from tests.switches import switch
 
 from .replays import replayed_and_eager
 from .spy import watched
@@ -90,7 +91,7 @@ def test_a_row_has_the_cpus_values(case: Case, dtype: str) -> None:
 @pytest.mark.parametrize("step", ["columns", "reference"])
 @pytest.mark.parametrize("case", ROWS[::4], ids=lambda case: f"{case.op}-{'x'.join(map(str, case.attrs['kernel']))}")
 def test_the_steps_behind_cudnn_are_taken(case: Case, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_CUDNN", "0" if step == "columns" else "")
+    switch(monkeypatch, "cudnn", on=step != "columns")
     with watched() as watch:
         agree(case, "float32", step)
     assert not watch.calls["cudnn"]

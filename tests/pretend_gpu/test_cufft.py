@@ -16,6 +16,7 @@ from opbox_ops.cuda import cufft
 from opbox_protocol.errors import MXNetError
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
+from tests.switches import switch
 
 from .spy import watched
 
@@ -86,7 +87,7 @@ def test_a_plan_with_transforms_is_recorded_and_has_the_eager_numbers(monkeypatc
     data, head = numbers((3, 6)), numbers((3, 12))
     results = []
     for setting in ("1", "0"):
-        monkeypatch.setenv("OPBOX_CUDA_GRAPHS", setting)
+        switch(monkeypatch, "cuda-graphs", on=setting == "1")
         backend = backend_for("gpu:0")
         executor, gradient = executor_of(backend, data, head)
         for _ in range(3):

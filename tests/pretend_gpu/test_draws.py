@@ -22,6 +22,7 @@ from opbox_ops.cuda.order import LONGEST
 from opbox_protocol.errors import BadRequestError
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
+from tests.switches import switch, switch_off
 
 from .spy import watched
 
@@ -352,7 +353,7 @@ def test_an_image_is_flipped_when_it_is_on_the_cpu(gpu: Any, way: str, dtype: st
 
 def of_graphs(symbol: Any, environment: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What four runs of an executor draw."""
-    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", environment)
+    switch(monkeypatch, "cuda-graphs", on=environment == "1")
     backend = backend_for("gpu:0")
     with backend.scope():
         executor = bind(load(symbol.tojson()), args={}, backend=backend, random=backend.random(SEED))
@@ -403,7 +404,7 @@ def test_a_recorded_graph_draws_what_eager_runs_do(gpu: Any, name: str, monkeypa
 
 @pytest.mark.parametrize("name", SYMBOLS | OF_ARRAYS)
 def test_a_run_that_draws_asks_for_nothing(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "0")
+    switch_off(monkeypatch, "cuda-graphs")
     backend = backend_for("gpu:0")
     with backend.scope():
         graph = load((SYMBOLS | OF_ARRAYS)[name]().tojson())

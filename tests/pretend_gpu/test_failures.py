@@ -15,6 +15,7 @@ from opbox_ops.cuda import cublas
 from opbox_protocol.errors import LimitError, MXNetError, UnsupportedError, WorkerDiedError
 from opbox_service.executor import invoke
 from tests.contract.live import Live
+from tests.switches import switch_off
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +93,7 @@ def test_a_library_that_is_not_installed(gpu: Any, op: str, monkeypatch: pytest.
 
     monkeypatch.setattr(cublas, "_library", missing)
     monkeypatch.setattr(cublas, "_handles", {})
-    monkeypatch.setenv("OPBOX_CUBLASLT", "0")
+    switch_off(monkeypatch, "cublaslt")
     matrix, image = mx.nd.ones((2, 2), mx.gpu(0)), mx.nd.ones((1, 2, 2, 2), mx.gpu(0))
     calls = {
         "dot": lambda: mx.nd.dot(matrix, matrix),

@@ -57,11 +57,10 @@ def test_a_session_with_code_is_told_where_they_are(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_session_with_code_computes_as_the_others_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    names = ("OPBOX_ALLOW_TF32", "OPBOX_COMPUTE_LEVEL", "OPBOX_CUDA_GRAPHS", "OPBOX_CUDNN_TUNE")
+    names = ("OPBOX_ALLOW_TF32", "OPBOX_COMPUTE_LEVEL", "OPBOX_DISABLE", "OPBOX_CUDNN_TUNE")
     for name in (*names, "OPBOX_TOKEN"):
         monkeypatch.setenv(name, "set")
     monkeypatch.setenv("OPBOX_CUBINS", "cubins")
-    monkeypatch.setenv("OPBOX_CUDNN", "0")
     environment = code_worker._environment(Settings(token="secret-of-8"), str(tmp_path))
     assert {name: environment.get(name) for name in names} == dict.fromkeys(names, "set")
     assert "OPBOX_TOKEN" not in environment

@@ -22,6 +22,7 @@ from opbox_service.graph.json import load
 from tests.cases import families
 from tests.executor.test_allocations import lenet, recurrent, residual
 from tests.ops.harness import Call, Run
+from tests.switches import switch_off
 
 from .not_clean import ALLOCATE, REFUSED
 from .spy import Watch, watched
@@ -156,7 +157,7 @@ def test_the_steps_of_a_plan_are_clean(gpu: Any, name: str) -> None:
 
 
 def test_between_its_steps_a_plan_does_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "0")
+    switch_off(monkeypatch, "cuda-graphs")
     executor, _, _ = executor_of(lenet, "gpu:0", "write")
     alone: dict[str, int] = {}
     for watch in steps_of(executor).values():

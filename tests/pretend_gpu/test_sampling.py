@@ -12,6 +12,7 @@ from opbox_ops.backend import backend_for
 from opbox_ops.cuda import deformable_convolution
 from opbox_service.executor import bind
 from tests.ops.one_call import call_graph
+from tests.switches import switch, switch_off
 
 from .spy import watched
 
@@ -113,9 +114,9 @@ def test_a_gradient_that_nobody_wants(gpu: Any, unwanted: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_recorded_graph_has_the_eager_numbers(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "0")
+    switch_off(monkeypatch, "cuda-graphs")
     eager, _ = results(name, "gpu:0", "float32")
-    monkeypatch.setenv("OPBOX_CUDA_GRAPHS", "1")
+    switch(monkeypatch, "cuda-graphs", on=True)
     recorded, counted = results(name, "gpu:0", "float32", runs=4)
     assert counted == {"allocations": 0, "graphs": 2}
     for key, expected in eager.items():

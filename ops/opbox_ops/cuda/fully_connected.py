@@ -1,18 +1,18 @@
 """FullyConnected with a bias by cuBLASLt: one call, whose kernel adds the bias before it rounds.
 
 The reference, a product of cuBLAS and a sum behind it, runs what cuBLASLt does not: other types, empty arrays, no bias,
-whatever it has no algorithm for, and everything where it is absent or OPBOX_CUBLASLT is 0.
+whatever it has no algorithm for, and everything where it is absent or OPBOX_DISABLE names it.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from opbox_protocol.errors import MXNetError
 
+from .. import switches
 from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs
 from ..infer import size_of
@@ -38,7 +38,7 @@ def takes(p: FullyConnectedParams, call: CallSpec) -> bool:
         call.device == "gpu"
         and call.plain
         and not p.no_bias
-        and os.environ.get("OPBOX_CUBLASLT") != "0"
+        and not switches.is_off("cublaslt")
         and kind.name in DATA_TYPES
         and all(array.dtype == kind and 0 < size_of(array.shape) <= _MOST for array in (*call.inputs, *call.outputs))
         and planned(_problem(p, call)) is not None

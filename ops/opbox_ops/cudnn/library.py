@@ -18,6 +18,8 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError
 
+from .. import switches
+
 __all__ = [
     "DATA_TYPES",
     "SIGNATURES",
@@ -165,7 +167,7 @@ def device_bytes() -> int:
 
 def current_handle() -> DeviceHandle | None:
     """The handle of the current device; None where there is no cuDNN, which the log says once."""
-    if _State.cupy is None or os.environ.get("OPBOX_CUDNN") == "0":
+    if _State.cupy is None or switches.is_off("cudnn"):
         return None
     place = device()
     try:

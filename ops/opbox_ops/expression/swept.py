@@ -69,7 +69,7 @@ class Sweep:
         self.asked = self.failed = False
 
     def ask(self) -> None:
-        """Have it compiled, in the background unless OPBOX_C_KERNELS says otherwise."""
+        """Have it compiled, in the background unless OPBOX_C_KERNELS=now."""
         if self.asked:
             return
         self.asked = True

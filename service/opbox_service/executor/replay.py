@@ -5,14 +5,14 @@ segments as long as can be. Between segments stand calls that are run as ever: c
 what the device cannot record. Arrays and temporaries stay where they are as long as the plan is bound, so that nothing
 that is recorded goes out of date; what differs from run to run is the mode, each with graphs of its own,
 and the place of random streams, which is written to the device before graphs that draw.
-`OPBOX_CUDA_GRAPHS=0` records nothing.
+`OPBOX_DISABLE=cuda-graphs` records nothing.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
+from opbox_ops import switches
 from opbox_ops.backend import Backend, NodeStreams
 from opbox_ops.node import Node
 
@@ -95,7 +95,7 @@ class Replay:
 
 def records(backend: Backend) -> bool:
     """Return whether plans of this device are recorded."""
-    return backend.device_type == "gpu" and os.environ.get("OPBOX_CUDA_GRAPHS") != "0"
+    return backend.device_type == "gpu" and not switches.is_off("cuda-graphs")
 
 
 def _is_users(node: Node) -> bool:

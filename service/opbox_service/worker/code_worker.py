@@ -45,8 +45,7 @@ PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OM
 PASSED_TO_OPERATORS = tuple(
     f"OPBOX_{name}"
     for name in (
-        *("ALLOW_TF32", "COMPUTE_LEVEL", "CUBINS", "CUBLASLT", "CUDA_GRAPHS", "CUDNN", "CUDNN_TUNE"),
-        *("C_KERNELS", "MATRIX_UNIT", "WINOGRAD", "UNWRITTEN"),
+        *("ALLOW_TF32", "C_KERNELS", "COMPUTE_LEVEL", "CUBINS", "CUDNN", "CUDNN_TUNE", "DISABLE", "UNWRITTEN"),
     )
 )
 """Variables that decide how operators compute: a session with code has the numbers, and the speed, of the others."""

@@ -29,13 +29,13 @@ framework for rapidly instantiating BLAS functionality" (2015).
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from ctypes import Structure, addressof, c_long, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ... import switches
 from ...bound_calls import c_call, place_of
 from ...compute import Array
 from ..runtime import c_compiler, processor
@@ -318,8 +318,8 @@ def blocked_product() -> BlockedProduct | None:
 
 
 def has_matrix_unit() -> bool:
-    """Return whether there are such functions that use a matrix unit, and this process may; OPBOX_MATRIX_UNIT=0: no."""
-    return os.environ.get("OPBOX_MATRIX_UNIT") != "0" and blocked_product() is not None and _may_use_unit()
+    """Return whether there are such functions that use a matrix unit, and this process may."""
+    return not switches.is_off("matrix-unit") and blocked_product() is not None and _may_use_unit()
 
 
 @cache

@@ -21,7 +21,6 @@ computations" (1980).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from ctypes import Structure, byref, c_int, c_long, c_void_p
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from ... import switches
 from ...bound_calls import c_call, place_of
 from ...compute import Array
 from ..runtime import c_compiler
@@ -315,9 +315,9 @@ def winograd(taps: int = 3) -> Winograd | None:
     """The functions of windows of `taps` rows and columns, one of `KERNELS`, which are compiled when first asked for.
 
     That takes about a second, and they are on disk from then on: what a convolution computes does not depend on when a
-    compiler is done. None without a compiler, on a processor without AVX2 and FMA, or with OPBOX_WINOGRAD=0.
+    compiler is done. None without a compiler, on a processor without AVX2 and FMA, or with OPBOX_DISABLE=winograd.
     """
-    if os.environ.get("OPBOX_WINOGRAD") == "0" or not c_compiler.allows_vectors():
+    if switches.is_off("winograd") or not c_compiler.allows_vectors():
         return None
     return compiled(TEXT, taps)
 

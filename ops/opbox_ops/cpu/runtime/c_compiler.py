@@ -10,7 +10,8 @@ A text that does not compile is a fault, of the text or of the compiler's instal
 with the command and the compiler's words, and NumPy computes. A text that needs vectors is asked for only where the
 processor has them (`processor`).
 
-    OPBOX_C_KERNELS     0: none; now: who asks for a kernel waits for it; otherwise they are compiled in the background
+    OPBOX_DISABLE       c-kernels: none
+    OPBOX_C_KERNELS     now: who asks for a kernel waits for it; otherwise they are compiled in the background
     OPBOX_CACHE_DIR     the folder; by default opbox below XDG_CACHE_HOME, or below ~/.cache; where that cannot be
                         written to, opbox-N below the folder of temporary files, for the user id N
 """
@@ -37,6 +38,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ... import switches
 from . import processor
 from .gomp_threads import PAUSES, bounded_spinning, rounds_of
 
@@ -66,7 +68,6 @@ _THREADS = "/* in threads */"
 MAX_LOGGED = 4000
 """Characters of a compiler's words that are logged, from their start: its first error is the one to mend."""
 _MAKING = "making-"
-_MODES = {"0": "off", "now": "now"}
 
 _log = logging.getLogger(__name__)
 _waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -82,8 +83,10 @@ _server: tuple[Path, int] | None = None
 
 
 def mode() -> str:
-    """Return the setting OPBOX_C_KERNELS: "off", "now" or "background"."""
-    return _MODES.get(os.environ.get("OPBOX_C_KERNELS", ""), "background")
+    """Return "off", "now" or "background", by OPBOX_DISABLE and OPBOX_C_KERNELS."""
+    if switches.is_off("c-kernels"):
+        return "off"
+    return "now" if os.environ.get("OPBOX_C_KERNELS") == "now" else "background"
 
 
 def allows_vectors() -> bool:

@@ -9,18 +9,18 @@ stands where its last member stood, writes the values that others read, and leav
 
 Results are the same to the last bit: `opbox_ops.expression.fused`. On a CPU values of 16 bits that flow within a group
 are rounded on their way; on a GPU they come into a group and leave it, and none flows within. A monitor is shown every
-operator's outputs, from the steps as they were. `OPBOX_FUSION=0` leaves the pass out.
+operator's outputs, from the steps as they were. `OPBOX_DISABLE=fusion` leaves the pass out.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from opbox_ops import switches
 from opbox_ops.accumulation import is_narrow
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpReq
 from opbox_ops.expression.fused import FUSED, FusedParams, Source, combine, size
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 def fusion(plan: Plan) -> Plan:
     """The plan with its groups; it logs what each stands for."""
-    if os.environ.get("OPBOX_FUSION") == "0" or len(plan.steps) > MOST_STEPS:
+    if switches.is_off("fusion") or len(plan.steps) > MOST_STEPS:
         return plan
     groups = _Fusion(plan)
     if groups.candidates > 1:

@@ -11,9 +11,10 @@ given: without one it is made anew in each run.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
+
+from opbox_ops import switches
 
 from ..plan import Plan
 
@@ -21,8 +22,8 @@ __all__ = ["packed_weights", "without_packed_weights"]
 
 
 def packed_weights(plan: Plan) -> Plan:
-    """The plan with the steps that have packed weights marked: `Step.packed`; `OPBOX_PACKED_WEIGHTS=0` marks none."""
-    if os.environ.get("OPBOX_PACKED_WEIGHTS") == "0" or plan.device != "cpu":
+    """The plan with the steps that have packed weights marked (`Step.packed`), unless OPBOX_DISABLE forbids it."""
+    if switches.is_off("packed-weights") or plan.device != "cpu":
         return plan
     packing: Counter[int] = Counter()
     pairs = {}
