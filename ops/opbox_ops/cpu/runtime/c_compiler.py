@@ -58,8 +58,8 @@ __all__ = [
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXACT)
-MOST_SECONDS = 60
-"""For one kernel; it takes 0.1 to 0.3 s of a core, products in blocks 5 s, on a busy machine several times as long."""
+MOST_SECONDS = 300
+"""For one kernel. It takes 0.1 to 0.3 s of a core, products in blocks 5 s; beside ten busy processes a minute."""
 MOST_KERNELS = 256
 """Kernels that a process compiles at most: one that asks for more has formulas that differ each time."""
 MOST_FILES = 1024
