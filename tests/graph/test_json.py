@@ -89,7 +89,10 @@ def test_an_old_file_is_upgraded():
     assert attrs == {
         "data": {"__lr_mult__": "2"},
         "fc1_weight": {"__lr_mult__": "0.5"},
-        "fc1_bias": {"__wd_mult__": "0"},
+        "fc1_bias": {
+            "__ctx_group__": "dev1",
+            "__wd_mult__": "0",
+        },  # implied: MXNet gives it the hidden attributes of its node
         "fc1": {"num_hidden": "3", "__ctx_group__": "dev1"},
     }
 
