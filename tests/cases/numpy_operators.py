@@ -34,6 +34,11 @@ CASES += [
     Case("_np_sum", {"a": (2, 3)}, {"axis": 1, "dtype": "float64"}, dtypes=("float32",)),
 ]
 CASES += [
+    Case(name, {"a": Arg((2, 3), 0.5, 2.5)}, {"axis": 1, "dtype": dtype}, dtypes=("float32",), grad=False)
+    for name in ("_np_sum", "_npi_mean", "_np_prod")
+    for dtype in ("bool", "float16", "float32", "float64", "int8", "int32", "int64")
+]
+CASES += [
     Case(name, {"data": Arg((2, 3, 4), kind="distinct")}, attrs, grad=False, zero_size=False)
     for name in ("_npi_argmax", "_npi_argmin")
     for attrs in ({}, {"axis": 1}, {"axis": -1, "keepdims": True})
@@ -53,12 +58,13 @@ CASES += [
     Case(
         f"_npi_{name}_scalar",
         {"data": Arg((2, 3), 0, 2, kind="int")},
-        {"scalar": 1},
+        attrs,
         dtypes=("float32", "float64", "int32"),
         grad=False,
         why=TIES,
     )
     for name in SCALARS
+    for attrs in ({"scalar": 1}, {"scalar": 2.0, "is_int": False})
 ]
 CASES += [
     Case(f"_npi_{name}", {"lhs": Arg((2, 1, 3), 0.5, 2), "rhs": Arg((4, 3), 0.5, 2)}, zero_size=False)
@@ -89,6 +95,13 @@ CASES += [
         "_npi_true_divide_scalar", {"data": Arg((2, 3), 1, 5, kind="int")}, {"scalar": 2}, dtypes=("int32",), grad=False
     ),
     Case("_npi_rtrue_divide_scalar", {"data": Arg((2, 3), 0.5, 2)}, {"scalar": 1.5, "is_int": False}),
+    Case(
+        "_npi_rtrue_divide_scalar",
+        {"data": Arg((2, 3), 1, 5, kind="int")},
+        {"scalar": 2},
+        dtypes=("int32",),
+        grad=False,
+    ),
     Case("_np_reshape", {"a": (2, 3, 4)}, {"newshape": (4, -1)}, zero_size=False),
     Case("_np_reshape", {"a": (1, 1)}, {"newshape": ()}, zero_size=False),
     Case("_np_squeeze", {"a": (1, 3, 1)}, zero_size=False),

@@ -81,4 +81,14 @@ CASES += [
     Case("_np_cumsum", {"a": Arg((2, 3), 1, 3, kind="int")}, {"axis": 1}, dtypes=WHOLE, numeric=False),
     Case("_np_cumsum", {"a": Arg((2, 3), 1, 3, kind="int")}, {"axis": 1, "dtype": "int8"}, dtypes=("uint8",)),
     Case("_np_cumsum", {"a": (2, 3)}, {"axis": 0}, dtypes=("bool",), grad=False),
+    *(
+        Case(
+            "_np_cumsum",
+            {"a": Arg((2, 3), 1, 3, kind="int")},
+            {"axis": 1, "dtype": dtype},
+            dtypes=("int8",),
+            grad=False,
+        )
+        for dtype in ("float16", "float32", "int32", "int64")
+    ),
 ]

@@ -53,9 +53,9 @@ def steps(monkeypatch):
     counts = []
     run = Calls.run
 
-    def counted(self):
+    def counted(self, profile=None):
         counts.append(len(self.calls))
-        run(self)
+        run(self, profile)
 
     monkeypatch.setattr(Calls, "run", counted)
     return counts

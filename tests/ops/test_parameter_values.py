@@ -24,6 +24,7 @@ UNUSED = {"bfloat16": "NumPy has no such type."}
 FREE, NEEDED = "A call alone does not tell the shape.", "It is refused: the parameter is required."
 DRAWN = "uniform normal gamma exponential poisson negative_binomial generalized_negative_binomial randint"
 FLAT = "It is refused: images have two spatial dimensions."
+INITIAL = "It is refused: MXNet starts from nothing else than its own value."
 SOFTMAX = "It is refused: only softmax takes lengths."
 ABSENT: dict[tuple[str, str], tuple[tuple[Any, ...], str]] = {
     **{(op, "shape"): ((None,), FREE) for op in ("_full", "_ones", "_zeros")},
@@ -36,6 +37,8 @@ ABSENT: dict[tuple[str, str], tuple[tuple[Any, ...], str]] = {
     ("_contrib_DeformableConvolution", "layout"): (("NCW", "NCDHW"), FLAT),
     ("_contrib_ModulatedDeformableConvolution", "layout"): (("NCW", "NCDHW"), FLAT),
     **{(op, "use_length"): ((True,), SOFTMAX) for op in ("log_softmax", "softmin")},
+    **{(f"_np_{name}", "initial"): ((SOMETHING,), INITIAL) for name in ("sum", "prod", "max", "min")},
+    ("_npi_mean", "initial"): ((SOMETHING,), INITIAL),
     ("Embedding", "dtype"): (("bool",), "Weights are numbers."),
 }
 """By operator and parameter, values that no row can have (for numbers, the default that it stays at), and why."""

@@ -150,7 +150,9 @@ def _temps(name: str, p: ReduceParams, call: CallSpec) -> list[Temp]:
     """The result in the type that it is added up in; for the forms without NaN, x without them and where they were."""
     x, out = call.inputs[0], call.outputs[0].dtype
     total = accumulation_type(out)
-    if name == "mean" and out.kind in "iu":
+    if out.kind in "iub" and x.dtype.kind not in "iub":
+        total = accumulation_type(x.dtype)  # and rounded to a whole number at the end
+    elif name == "mean" and out.kind in "iu":
         total = np.dtype(np.int64)
     shape = kept_dims(x.shape, axes_of(p, len(x.shape)))
     if name == "mean":
