@@ -27,11 +27,6 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     ),
     (r"contrib", r"quantization", "opbox has no int8"),
     (r"contrib", r"autograd", _SYMBOLIC),
-    (
-        r"contrib",
-        r"svrg_optimization",
-        "opbox has operators and what trains with them, and no data sets or models",
-    ),
     (r"contrib", r"tensorboard", "mx.viz.LivePlot draws metrics, and a callback of yours may write them anywhere"),
     (r"contrib", r"io", "mx.io has the iterators"),
     (r"(ndarray|symbol)(\.op)?", r"cast_storage|CachedOp|np|npx|numpy|numpy_extension", _SYMBOLIC),

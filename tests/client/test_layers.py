@@ -31,7 +31,7 @@ LAYERS = (
     "callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "
     "visualization",
     "executor_manager kvstore",
-    "module onnx contrib.onnx",
+    "module onnx contrib.onnx contrib.svrg_optimization contrib.svrg_optimization.svrg_module",
     "feed_forward model",
     "test_utils",
     "lint",

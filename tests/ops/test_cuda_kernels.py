@@ -88,6 +88,7 @@ COVERED = {
     "_contrib_ModulatedDeformableConvolution",
     "_image_resize",
     "_contrib_index_copy",
+    "_np_cumsum",
     *(f"_image_random_{name}" for name in ("brightness", "contrast", "saturation", "hue")),
     "_contrib_ROIAlign",
     "_contrib_RROIAlign",

@@ -15,9 +15,9 @@ from ..symbol import contrib as sym
 from ..symbol import contrib as symbol
 
 if TYPE_CHECKING:
-    from . import onnx, text
+    from . import onnx, svrg_optimization, text
 
-__all__ = ["nd", "ndarray", "onnx", "sym", "symbol", "text"]
+__all__ = ["nd", "ndarray", "onnx", "svrg_optimization", "sym", "symbol", "text"]
 
 sys.modules.update({f"{__name__}.{name}": globals()[name] for name in __all__ if name in globals()})
 __getattr__, __dir__ = attach(__name__, __all__, modules={}, homes={})

@@ -53,6 +53,9 @@ class BaseModule:
             warnings.warn("prepare: sparse_row_id_fn has no effect: all parameters are dense", stacklevel=3)
 
     @whole
+    def _before_epoch(self, epoch: int, train_data: Any) -> None:
+        """Called by `fit` before each epoch: for modules that do something with all data then."""
+
     def forward_backward(self, data_batch: Any) -> None:
         """Run a batch in training mode and compute gradients."""
         self.forward(data_batch, is_train=True)

@@ -272,6 +272,7 @@ def fit(
     with nullcontext() if bar is None else bar.beside_logs(self.logger):
         for epoch in epochs:
             tic = time.time()
+            attempt(recovery, partial(self._before_epoch, epoch, train_data))
             batches = train_epoch(self, epoch, train_data, eval_metric, callbacks, monitor, recovery, watch, reports)
             if bar is not None:
                 bar.epoch_ended(batches)
