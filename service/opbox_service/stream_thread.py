@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from opbox_ops.cpu.runtime.gomp_threads import release_threads
 
@@ -24,12 +25,23 @@ class StreamThread:
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Run `work` behind what came before."""
+        """Run `work` behind what came before; in the calling thread where an interpreter that ends starts no thread."""
         self._work.put(work)
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="opbox-stream", daemon=True)
-                self._thread.start()
+            started = self._thread is not None or self._has_started()
+        if not started:
+            with suppress(queue.Empty):
+                while (waiting := self._work.get_nowait()) is not None:
+                    waiting()
+
+    def _has_started(self) -> bool:
+        thread = threading.Thread(target=self._run, name="opbox-stream", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # from Python 3.12 on
+            return False
+        self._thread = thread
+        return True
 
     def wait_until_idle(self) -> None:
         """Wait until what has come so far is done."""
