@@ -39,7 +39,7 @@ CASES += [
     for dtype in ("bool", "float16", "float32", "float64", "int8", "int32", "int64")
 ]
 CASES += [
-    Case(name, {"data": Arg((2, 3, 4), kind="distinct")}, attrs, grad=False, zero_size=False)
+    Case(name, {"data": Arg((2, 3, 4), kind="distinct")}, attrs, numeric=False, zero_size=False)
     for name in ("_npi_argmax", "_npi_argmin")
     for attrs in ({}, {"axis": 1}, {"axis": -1, "keepdims": True})
 ]
@@ -48,7 +48,7 @@ CASES += [
         f"_npi_{name}",
         {"lhs": Arg((2, 1, 3), 0, 2, kind="int"), "rhs": Arg((4, 3), 0, 2, kind="int")},
         dtypes=("float32", "float64", "int32"),
-        grad=False,
+        numeric=False,
         zero_size=False,
         why=TIES,
     )
@@ -60,7 +60,7 @@ CASES += [
         {"data": Arg((2, 3), 0, 2, kind="int")},
         attrs,
         dtypes=("float32", "float64", "int32"),
-        grad=False,
+        numeric=False,
         why=TIES,
     )
     for name in SCALARS
@@ -82,7 +82,9 @@ CASES += [
     for kind in ("bool", "int32")
 ]
 CASES += [
-    Case("_npi_logical_not", {"x": Arg((2, 3), 0, 1, kind="int")}, dtypes=("float32", "int32"), grad=False, why=TIES),
+    Case(
+        "_npi_logical_not", {"x": Arg((2, 3), 0, 1, kind="int")}, dtypes=("float32", "int32"), numeric=False, why=TIES
+    ),
     Case("_npi_true_divide", {"lhs": (2, 1, 3), "rhs": Arg((4, 3), 0.5, 2)}, zero_size=False),
     Case(
         "_npi_true_divide",

@@ -265,7 +265,7 @@ PROGRAMS: dict[str, WrongProgram] = {
     ),
     # Optimizers, initializers, schedulers.
     "an unknown optimizer": WrongProgram(
-        _fit("num_epoch=1, optimizer='adamw'"), "ValueError", ("'adamw'", "did you mean adam")
+        _fit("num_epoch=1, optimizer='adan'"), "ValueError", ("'adan'", "did you mean")
     ),
     "a class for an optimizer": WrongProgram(
         "mx.optimizer.create(mx.optimizer.SGD)", "TypeError", ("'sgd'", "the class SGD")

@@ -128,6 +128,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[Any], tuple[int, str]]] = [
     # numbers that are none
     ("clip", {"a_min": 0, "a_max": "nan"}, [np.ones((2,), np.int32)], PARAM),
     ("diag", {"k": 10**30}, [DATA], PARAM),
+    ("diag", {"k": 1 << 40}, [DATA], SHAPE),
     ("_contrib_RROIAlign", {"pooled_size": (2, 2), "spatial_scale": 1, "sampling_ratio": 2**62}, [IMAGE, ROI], LIMIT),
     ("_contrib_ROIAlign", {"pooled_size": (2, 2), "spatial_scale": 1e6}, [IMAGE, ROI[:, :5]], LIMIT),
     (
@@ -175,7 +176,6 @@ TAKEN: list[tuple[str, dict[str, Any], list[Any], Any]] = [
     ("_rdiv_scalar", {"scalar": 1e30}, [np.ones((2,), np.float16)], [INF, INF]),
     ("one_hot", {"depth": 2, "off_value": "nan", "dtype": "int32"}, [np.array([1], F32)], [[0, 1]]),
     ("_slice_assign_scalar", {"begin": 0, "end": 1, "scalar": 2**32 + 5}, [np.zeros(2, np.int32)], [5, 0]),
-    ("diag", {"k": 1 << 40}, [DATA], []),
     ("where", {}, [np.array([True, False]), np.ones((2, 2), F32), np.zeros((2, 2), F32)], [[1, 1], [0, 0]]),
     # NumPy's generators take these; what they draw is no number where the parameter is none
     ("_sample_normal", {}, [np.array([0], F32), np.array([NAN], F32)], [NAN]),

@@ -134,7 +134,7 @@ class NanFinder:
             self._executor = executor
             for argument, values in executor.arg_dict.items():
                 self._add(f"argument {argument!r}", values)
-        self._add(self._nodes.get(name, name), array)
+        self._add(self._nodes.get(name, f"what backward computes as {name!r}"), array)
 
     def _add(self, what: str, array: NDArray) -> None:
         # Infinity times 0 is NaN, too.
