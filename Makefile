@@ -97,7 +97,7 @@ browser:  ## Chromium from Debian, for the tests of the page; needs root where i
 	@sh .ci/browser.sh
 
 test-page: $(VENV)/.page browser  ## the page in a real browser: signing in, watching, running, ending; accessibility
-	$(BIN)/python -m pytest -m browser tests/page $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m browser tests/page $(ARGS)
 
 screenshots: $(VENV)/.page browser  ## take the pictures of the page in docs/images anew
 	$(BIN)/python docs/make_screenshots.py
