@@ -28,13 +28,14 @@ class StreamThread:
         """Run `work` behind what came before; in the calling thread where an interpreter that ends starts no thread."""
         self._work.put(work)
         with self._lock:
-            started = self._thread is not None or self._has_started()
+            started = self._thread is not None or self._start()
         if not started:
             with suppress(queue.Empty):
                 while (waiting := self._work.get_nowait()) is not None:
                     waiting()
 
-    def _has_started(self) -> bool:
+    def _start(self) -> bool:
+        """Start the thread, and return whether it runs."""
         thread = threading.Thread(target=self._run, name="opbox-stream", daemon=True)
         try:
             thread.start()
