@@ -1,13 +1,15 @@
-"""Values, parameters and functions are not called by a participle that fits any of them: `header`, not `told`.
+"""Names use the words of the glossary in CONTRIBUTING.md: `header`, not `told`; `scratch`, not `room`.
 
-A name that comes from elsewhere (`from hypothesis import given`) is not ours. Of the distributions' classes, private
-ones included, no two have one name.
+CONTRIBUTING.md has the wrong words, here is how many names still have one. A name that comes from elsewhere
+(`from hypothesis import given`) is not ours. No two classes of the distributions have one name, private ones included.
 """
 
 import ast
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,44 @@ ONE_THING_TWICE = {
     "Node": "NNVM's name for a node of a graph: the client composes it, the engine has it with parsed parameters",
 }
 """Class names that stand twice, with the reason."""
-SAY_NOTHING = {"told", "each", "found", "given", "held", "kept", "made", "facts"}
+KNOWN = {
+    "room": 137,
+    "rooms": 26,
+    "turned": 52,
+    "laid": 44,
+    "lie": 13,
+    "lies": 7,
+    "lying": 16,
+    "lot": 20,
+    "lots": 9,
+    "recipe": 100,
+    "recipes": 18,
+    "rectifies": 11,
+    "rectified": 17,
+    "LEAST": 41,
+    "FEWEST": 21,
+    "MOST": 120,
+    "FEW": 18,
+    "PIECES": 19,
+    "SOON": 4,
+}
+"""How many names in a file had a wrong word when the glossary came: put in a lower number whenever you rename some."""
+GLOSSARY = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n### Wrong words\n")[2]
+IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def wrong_words(heading: str) -> dict[str, str]:
+    """The words of one of the glossary's tables of wrong words, by its heading, and what to say in place of each."""
+    table = GLOSSARY.partition(f"| {heading} |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    return {word: row[1] for row in rows for word in re.findall(r"`(\w+)`", row[0])}
+
+
+SAY_NOTHING = set(wrong_words("alone"))
+"""Words that are no names by themselves."""
+IN_NAMES = wrong_words("in a name")
+"""Words that no name has among its own; those in capitals are meant so."""
 
 
 def _names(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -81,6 +120,63 @@ def test_what_counts_as_a_name() -> None:
     assert vague("from hypothesis import given\n@given(1)\ndef f(): 'is held'") == []
     assert vague("from .own import given") == []
     assert vague("from .own import given\ngiven()") == [("given", 2)]
+
+
+@cache
+def words_of(name: str) -> set[str]:
+    """The wrong words among a name's own; the name of a test is a sentence, and may have any."""
+    parts = [] if name.startswith("test_") else PART.findall(name)
+    return {part for part in parts if part in IN_NAMES} | {part.lower() for part in parts if part.lower() in IN_NAMES}
+
+
+def c_names(text: str) -> set[str]:
+    """The names in a text in C, without those in comments and strings."""
+    code = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", " ", text, flags=re.DOTALL)
+    return set(IDENTIFIER.findall(code))
+
+
+def test_names_use_the_words_of_the_glossary() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if ".venv" in path.parts or path.suffix not in (".py", ".c", ".h"):
+                continue
+            text = path.read_text(encoding="utf-8")
+            if not any(map(words_of, set(IDENTIFIER.findall(text)))):  # most files: parsing them all takes 10 s
+                continue
+            names = {name for name, _ in _names(ast.parse(text))} if path.suffix == ".py" else c_names(text)
+            for name in sorted(names):
+                for word in words_of(name):
+                    places[word].append(f"{path.relative_to(ROOT)}: {name}")
+    counts = Counter({word: len(names) for word, names in places.items()})
+    more = {word: counts[word] for word in counts if counts[word] > KNOWN.get(word, 0)}
+    assert not more, (
+        f"new names with wrong words: {[f'{n} {word}, at most {KNOWN.get(word, 0)}' for word, n in more.items()]}: "
+        f"say {[IN_NAMES[word] for word in more]} instead (git diff shows your own): "
+        + "; ".join(place for word in more for place in places[word])
+    )
+    gone = sorted(word for word in KNOWN if not counts[word])
+    assert not gone, f"no name has these any more: take them out of KNOWN: {gone}"
+
+
+def test_the_glossary_is_read() -> None:
+    assert {"told", "each", "found", "given", "held", "kept", "made", "facts"} <= SAY_NOTHING
+    assert IN_NAMES["room"] == "scratch"
+    assert KNOWN.keys() <= IN_NAMES.keys()
+
+
+def test_what_counts_as_a_word_of_a_name() -> None:
+    assert words_of("few_rooms") == {"rooms"}
+    assert words_of("_MOST_ROOM") == {"MOST", "room"}
+    assert words_of("RoomOf") == {"room"}
+    assert words_of("almost") == words_of("most_rows") == words_of("test_there_is_room") == set()
+    assert c_names('#define SOON(p) /* room */ "lot" // laid\nlong turned_rows;') == {
+        "define",
+        "SOON",
+        "p",
+        "long",
+        "turned_rows",
+    }
 
 
 def classes(text: str) -> list[str]:
