@@ -15,6 +15,7 @@ __all__ = [
     "EVENTS",
     "EXECUTOR",
     "EXECUTORS",
+    "EXECUTOR_DRAWING",
     "FORWARD",
     "GRAPHS",
     "GRAPH_PREFIX",
@@ -53,6 +54,7 @@ ADMIN_USAGE = "/v1/admin/usage"
 USAGE = "/v1/usage"
 EXECUTORS = "/v1/sessions/{id}/executors"
 EXECUTOR = "/v1/sessions/{id}/executors/{executor}"
+EXECUTOR_DRAWING = "/v1/sessions/{id}/executors/{executor}/drawings/{drawing}"
 REQUEST = "/v1/requests/{request}"
 DEVICES = "/v1/devices"
 EVENTS = "/v1/events"

@@ -118,11 +118,11 @@ def test_a_fold_hides_no_difference() -> None:
         x = mx.sym.Convolution(x, num_filter=8, kernel=(3, 3), dilate=(1 + (i == 5),) * 2, name=f"conv{i}")
     assert repeats(x) == [(1, 5)]
     net = lstm.build_with_cell(mx, length=6)
-    top, edges = boxes.boxes_of(network.network_of(net._nodes(), net._heads))
+    top, edges, _ = boxes.boxes_of(network.network_of(net._nodes(), net._heads))
     (frame,) = [member for member in top.members if isinstance(member, boxes.BlockFrame)]
     assert (frame.count, frame.label, frame.prefix) == (6, "lstm_t0–5", "lstm_t0_")
     assert len({link.source for link, _ in frame.carried}) == 2  # output and state
-    unfolded, every_edge = boxes.boxes_of(network.network_of(net._nodes(), net._heads), fold=False)
+    unfolded, every_edge, _ = boxes.boxes_of(network.network_of(net._nodes(), net._heads), fold=False)
     assert all(isinstance(member, boxes.Card) for member in unfolded.members)
     assert len(every_edge) > len(edges)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from tests.contract.live import FC, Live, Session
@@ -48,7 +50,19 @@ def test_a_network_has_the_shapes_of_all_that_its_nodes_put_out(server: Live) ->
     assert nodes["fc"]["inputs"] == [[0, 0], [1, 0], [2, 0]]
     assert nodes["fc"]["outputs"] == [{"name": "fc_output", "shape": [2, 4], "datatype": "float32"}]
     assert network["heads"] == [[3, 0]]
-    assert network["repeats"] == []
+    session.delete()
+
+
+def test_a_network_is_drawn_as_svg(server: Live) -> None:
+    session = bound(server)
+    drawings = f"{session.path}/executors/5/drawings"
+    plain = server.clients["ann"].get(f"{drawings}/folded", headers={"accept": "image/svg+xml"})
+    assert (plain.status_code, plain.headers["content-type"]) == (200, "image/svg+xml")
+    assert set(re.findall(r'data-nodes="([\d ]+)"', plain.text)) == {"0", "1", "2", "3"}
+    other = server.call("GET", f"{session.path}/executors/5/drawings/round")
+    assert other.status == 404
+    assert "expected one of folded, folded-with-parameters" in other.error
+    assert server.call("GET", f"{session.path}/executors/5/drawings/folded", owner="bob").status == 404
     session.delete()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.contract.live import TOKENS, Live, symbol, var
 from tests.page.conftest import Training
@@ -64,11 +63,15 @@ def test_a_training_run_is_watched_and_its_network_drawn(user: User, train: Trai
     user.press(f'a[href="#/sessions/{session}"]')
     user.wait_for(".drawing svg .node", "Convolution")
     assert session[:8] in user.driver.title
-    nodes = user.text(".drawing .node").split("\n")
-    assert "data20 × 1 × 8 × 8" in nodes
-    assert "Convolutionconv120 × 20 × 8 × 8" in nodes
-    assert "SoftmaxOutputsoftmax20 × 10" in nodes
-    assert not any("weight" in node for node in nodes)
+    labels = user.labels(".drawing .node")
+    assert "data, 20 × 1 × 8 × 8 float32" in labels
+    assert "Convolution conv1, 20 × 20 × 8 × 8 float32" in labels
+    assert "SoftmaxOutput softmax, 20 × 10 float32" in labels
+    assert not any("weight" in label for label in labels)
+    colors = user.driver.execute_script(
+        "return [...document.querySelectorAll('.drawing .node rect')].map((e) => getComputedStyle(e).fill)"
+    )
+    assert len(set(colors)) > 2, "the drawing's style sheet is not the page's"
     user.press(".tools .check")
     user.wait_for(".drawing .node", "conv1_weight")
     user.wait(lambda: re.search(r"[\d,]+ runs forward, [\d,]+ backward", user.text("section .note")), "runs")
@@ -110,67 +113,16 @@ def test_blocks_that_repeat_are_drawn_once(user: User, server: Live) -> None:
     ]
     assert session.run(*zeros, {"do": "bind", "id": 1000, "graph": symbol(*nodes), "args": args}).status == 200
     user.sign_in("ann", f"#/sessions/{session.id}")
-    user.wait_for(".drawing .node", f"FullyConnected ×{count}")
+    user.wait_for(".drawing svg", f"× {count}")
     assert len(user.all(".drawing .node")) == 3
-    assert user.text(".drawing .frame") == f"× {count}"
-    user.press(".drawing .node", "Activation")
+    assert user.all(".drawing .o-frame")
+    user.press(".drawing .node", "relu0")
     user.wait_for(".node-details", f"Drawn for {count}")
     user.wait_for(".node-details", "relu0, relu1")
     user.press(".tools .check", "Fold")
     user.wait_for(".drawing .node", f"fc{count - 1}")
     assert len(user.all(".drawing .node")) == 1 + 2 * count
-    assert not user.all(".drawing .frame")
-
-
-PLACES = """
-    const [name, boxes, edges, blocks] = arguments, done = arguments[arguments.length - 1];
-    import(name).then(({ framed }) => {
-      const size = { width: 60, height: 40 };
-      const labelled = blocks.map((members) => ({ members: new Set(members), label: "×" }));
-      const placed = framed(boxes.map(() => size), edges, labelled);
-      done({ places: placed.places, frames: placed.frames, lines: placed.lines.length });
-    }, (error) => done(String(error)));
-"""
-
-
-def lay_out(user: User, boxes: int, edges: list[tuple[int, int]], blocks: list[list[int]]) -> dict[str, Any]:
-    """What frames.js makes of boxes, edges and the boxes in each frame."""
-    answer = user.driver.execute_async_script(PLACES, "/page/frames.js", list(range(boxes)), edges, blocks)
-    assert isinstance(answer, dict), answer
-    return answer
-
-
-def holds(frame: dict[str, float], place: dict[str, float]) -> bool:
-    """Whether a box of 60 x 40 lies in a frame."""
-    across = frame["x"] <= place["x"] - 30 and place["x"] + 30 <= frame["x"] + frame["width"]
-    return across and frame["y"] <= place["y"] - 20 and place["y"] + 20 <= frame["y"] + frame["height"]
-
-
-@pytest.mark.parametrize(
-    ("boxes", "edges", "blocks"),
-    [
-        (4, [(0, 1), (1, 2), (2, 3)], [[1, 2]]),
-        (6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 4)], [[1, 2, 3, 4], [2, 3]]),  # a frame in a frame
-        (6, [(0, 1), (1, 2), (0, 3), (3, 4), (2, 5), (4, 5)], [[1, 2], [3, 4]]),  # side by side
-        (3, [(0, 1), (1, 2)], [[0, 1, 2]]),  # nothing outside
-    ],
-)
-def test_frames_hold_their_boxes_and_no_others(
-    user: User, boxes: int, edges: list[tuple[int, int]], blocks: list[list[int]]
-) -> None:
-    user.open()
-    laid = lay_out(user, boxes, edges, blocks)
-    assert len(laid["frames"]) == len(blocks)
-    assert laid["lines"] >= len(edges)
-    inside = sorted([i for i in range(boxes) if holds(frame, laid["places"][i])] for frame in laid["frames"])
-    assert inside == sorted(blocks)
-    assert all(laid["places"][start]["y"] < laid["places"][end]["y"] for start, end in edges)
-
-
-def test_a_block_that_something_outside_stands_amid_has_no_frame(user: User) -> None:
-    user.open()
-    laid = lay_out(user, 3, [(0, 1), (1, 2)], [[0, 2]])
-    assert (laid["frames"], laid["lines"], len(laid["places"])) == ([], 2, 3)
+    assert not user.all(".drawing .o-frame")
 
 
 def test_an_operator_is_searched_and_run(user: User) -> None:

@@ -55,6 +55,11 @@ class User:
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements("css selector", selector)
 
+    def labels(self, selector: str) -> list[str]:
+        """The names that screen readers say of all elements that a selector names."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.getAttribute('aria-label'))"
+        return [str(label) for label in self.driver.execute_script(script, selector)]
+
     def text(self, selector: str) -> str:
         """The text of all elements that a selector names; "" where there are none."""
         script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent).join('\\n')"

@@ -7,7 +7,7 @@ blocks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .folding import Repeat, find_repeats
@@ -53,12 +53,16 @@ class Edge:
     target: int | None
 
 
-def boxes_of(network: DrawnNetwork, *, fold: bool = True) -> tuple[BlockFrame, list[Edge]]:
-    """The outermost scope of a network, and the edges between the vertices that are shown.
+def boxes_of(network: DrawnNetwork, *, fold: bool = True) -> tuple[BlockFrame, list[Edge], Mapping[int, Sequence[int]]]:
+    """The outermost scope of a network, the edges between the vertices that are shown, and what each stands for.
 
     Args:
         network: what to draw.
         fold: put blocks that repeat into frames.
+
+    Returns:
+        scope, edges: the boxes, one within another, and the lines between their vertices.
+        alike: by the number of a vertex that is shown, the numbers of those that it stands for, itself first.
     """
     return _Boxes(network, find_repeats(network) if fold else []).result()
 
@@ -97,7 +101,7 @@ class _Boxes:
             number = self.shown[number]
         return number
 
-    def result(self) -> tuple[BlockFrame, list[Edge]]:
+    def result(self) -> tuple[BlockFrame, list[Edge], Mapping[int, Sequence[int]]]:
         vertices = self.network.vertices
         edges: dict[Edge, None] = {}
         readers: dict[int, set[int]] = {}
@@ -116,7 +120,10 @@ class _Boxes:
             if self._stand_in(number) == number and (vertex.inputs or readers.get(number) or self._head(number)):
                 self.frame[number].members.append(Card([number]))
         self._join(drawn)
-        return self.top, drawn
+        alike: dict[int, list[int]] = {}
+        for number in range(len(vertices)):
+            alike.setdefault(self._stand_in(number), []).append(number)
+        return self.top, drawn, alike
 
     def _head(self, number: int) -> bool:
         return any(link.source == number for link in self.network.heads)

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import LimitError, MXNetError
 
 from ..file_errors import file_errors
 from .boxes import BlockFrame, boxes_of
@@ -64,15 +64,15 @@ class Drawing:
 
     @cached_property
     def _picture(self) -> Picture:
-        top, edges = boxes_of(self._network, fold=self._fold)
+        top, edges, alike = boxes_of(self._network, fold=self._fold)
         if not top.members:
             raise MXNetError("drawing: expected a network with something to show, got variables that are hidden")
         count = _count(top)
         if count > self._largest:
-            raise MXNetError(
+            raise LimitError(
                 f"drawing: expected at most {self._largest} boxes, got {count}: draw a part of the network"
             )
-        return paint(self._network, lay_out(self._network, top, edges, self._look), self._look, self.name)
+        return paint(self._network, lay_out(self._network, top, edges, self._look), self._look, self.name, alike)
 
     @property
     def svg(self) -> str:

@@ -13,7 +13,7 @@ from . import labels
 if TYPE_CHECKING:
     from ..symbol.node import Entry, Node
 
-__all__ = ["LEARNT", "DrawnNetwork", "Link", "Vertex", "in_blocks", "network_of"]
+__all__ = ["LEARNT", "DrawnNetwork", "Link", "Vertex", "in_blocks", "network_of", "vertex_of"]
 
 LEARNT = (
     *("_weight", "_bias", "_gamma", "_beta", "_parameters"),
@@ -42,6 +42,7 @@ class Vertex:
         values: shape and type of its outputs as text, by the output's number, where they are known.
         tip: everything about it, for a pointer that rests on it.
         attrs: its parameters, as strings.
+        node: the number that its node has in the graph, for a program that works with the picture; None without one.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Vertex:
     tip: str
     attrs: Mapping[str, str]
     inputs: list[Link] = field(default_factory=list)
+    node: int | None = None
 
 
 @dataclass
@@ -127,21 +129,31 @@ def in_blocks(nodes: Sequence[Any], heads: Iterable[tuple[Any, int]]) -> list[An
 
 
 def _vertex(node: Node, values: Mapping[str, str]) -> Vertex:
-    outputs = [node.output_name(i) for i in range(node.visible_outputs())]
-    texts = {i: values[name] for i, name in enumerate(outputs) if name in values}
-    attrs = {key: value for key, value in node.attrs.items() if not is_hidden(key)}
-    op = None if node.op is None else node.op.name
-    lines = [f"{node.name}: {op or 'variable'}", *(f"{key} = {value}" for key, value in attrs.items())]
-    lines += [f"{outputs[i]}: {text}" for i, text in list(texts.items())[:8]]
-    if op is None or node.op is None:
-        return Vertex(node.name, None, node.name, "", "input", texts, "\n".join(lines), attrs)
-    return Vertex(
-        node.name,
-        op,
-        labels.title(op, attrs),
-        labels.details(op, attrs, node.op.required),
-        labels.family(op),
-        texts,
-        "\n".join(lines),
-        attrs,
-    )
+    outputs = [(name := node.output_name(i), values.get(name, "")) for i in range(node.visible_outputs())]
+    if node.op is None:
+        return vertex_of(node.name, None, node.attrs, outputs)
+    return vertex_of(node.name, node.op.name, node.attrs, outputs, node.op.required)
+
+
+def vertex_of(
+    name: str,
+    op: str | None,
+    attrs: Mapping[str, str],
+    outputs: Sequence[tuple[str, str]],
+    required: tuple[str, ...] = (),
+) -> Vertex:
+    """The vertex of an operator call, or of a variable; it reads nothing yet.
+
+    Args:
+        name, op, attrs: of the node; `op` is None for a variable. Hidden attributes are left out.
+        outputs: the name of each output, and its shape and type as text: "" where they are unknown.
+        required: the parameters that the operator must have.
+    """
+    attrs = {key: value for key, value in attrs.items() if not is_hidden(key)}
+    texts = {i: text for i, (_, text) in enumerate(outputs) if text}
+    lines = [f"{name}: {op or 'variable'}", *(f"{key} = {value}" for key, value in attrs.items())]
+    tip = "\n".join([*lines, *[f"{output}: {text}" for output, text in outputs if text][:8]])
+    if op is None:
+        return Vertex(name, None, name, "", "input", texts, tip, attrs)
+    title, details = labels.title(op, attrs), labels.details(op, attrs, required)
+    return Vertex(name, op, title, details, labels.family(op), texts, tip, attrs)

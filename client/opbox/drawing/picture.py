@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -62,10 +62,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Group:
-    """Shapes that are one thing, with a tip for a pointer that rests on them."""
+    """Shapes that are one thing, with a tip for a pointer that rests on them.
+
+    `nodes` are the numbers of the graph's nodes that they stand for, where these are known; the first one is drawn.
+    """
 
     shapes: tuple[Rect | Line | Text, ...]
     tip: str = ""
+    nodes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,9 @@ def paints(look: BoxLook, *, dark: bool) -> Mapping[str, Paint]:
     return table
 
 
-def paint(network: DrawnNetwork, placed: Placed, look: BoxLook, title: str) -> Picture:
+def paint(
+    network: DrawnNetwork, placed: Placed, look: BoxLook, title: str, alike: Mapping[int, Sequence[int]]
+) -> Picture:
     """The shapes of a drawing.
 
     Args:
@@ -114,20 +120,21 @@ def paint(network: DrawnNetwork, placed: Placed, look: BoxLook, title: str) -> P
         placed: the places.
         look: what the caller says of boxes.
         title: what the drawing is called.
+        alike: the vertices that one stands for, as `boxes_of` returns them.
     """
     groups = [_frame(frame) for frame in placed.frames]
     groups += [Group(_line(path)) for path in placed.paths]
     groups += [Group((_frame_label(frame),)) for frame in placed.frames if frame.frame.label]
     groups.append(Group(tuple(Text(x, y, ((text, "shape", LABEL, False),)) for x, y, text in placed.labels)))
     for card in placed.cards:
-        groups += _card(network, card, look)
+        groups += _card(network, card, look, alike)
     operators = sum(vertex.op is not None for vertex in network.vertices)
     description = f"{title}: a network of {operators} operator{'' if operators == 1 else 's'}"
     size = (placed.width + 2 * EDGE, placed.height + 2 * EDGE)
     return Picture(*size, title, description, tuple(_moved(group) for group in groups), look)
 
 
-def _card(network: DrawnNetwork, card: PlacedCard, look: BoxLook) -> list[Group]:
+def _card(network: DrawnNetwork, card: PlacedCard, look: BoxLook, alike: Mapping[int, Sequence[int]]) -> list[Group]:
     groups = []
     height = card.row_height
     for row, number in enumerate(card.card.rows):
@@ -148,7 +155,8 @@ def _card(network: DrawnNetwork, card: PlacedCard, look: BoxLook) -> list[Group]
             shapes.append(Text(card.x + card.width - 9, middle, ((name, "lesser", look.size - 2, False),), "end"))
         else:
             shapes.append(Text(card.x + card.width / 2, middle, tuple(spans), "middle"))
-        groups.append(Group(tuple(shapes), vertex.tip))
+        nodes = (network.vertices[other].node for other in alike[number])
+        groups.append(Group(tuple(shapes), vertex.tip, tuple(node for node in nodes if node is not None)))
     return groups
 
 
@@ -219,4 +227,4 @@ def _moved(group: Group) -> Group:
             shapes.append(Line(moved, shape.paint, shape.closed))
         else:
             shapes.append(Text(shape.x + EDGE, shape.y + EDGE, shape.spans, shape.anchor))
-    return Group(tuple(shapes), group.tip)
+    return Group(tuple(shapes), group.tip, group.nodes)

@@ -17,6 +17,8 @@ FURTHER_FONTS = "'DejaVu Sans Condensed', 'DejaVu Sans', 'Noto Sans', Roboto, Ub
 def svg(picture: Picture, fonts: str = FONTS) -> str:
     """The picture as an SVG document, without scripts or references to anything else.
 
+    A group that stands for nodes of a graph has their numbers in its attribute `data-nodes`, that which is drawn first.
+
     Args:
         picture: what is drawn.
         fonts: the families of its letters, as a style sheet lists them; the first that is there is taken.
@@ -31,10 +33,11 @@ def svg(picture: Picture, fonts: str = FONTS) -> str:
     ]
     for group in picture.groups:
         shapes = "".join(_shape(shape) for shape in group.shapes)
+        nodes = f' data-nodes="{" ".join(map(str, group.nodes))}"' if group.nodes else ""
         if group.tip:
-            lines.append(f"<g><title>{escape(group.tip)}</title>{shapes}</g>")
+            lines.append(f"<g{nodes}><title>{escape(group.tip)}</title>{shapes}</g>")
         elif shapes:
-            lines.append(f"<g>{shapes}</g>")
+            lines.append(f"<g{nodes}>{shapes}</g>")
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -1,4 +1,4 @@
-"""The network that an executor runs, as data to be drawn: nodes, and the shape and type of what each puts out."""
+"""The network that an executor runs: its nodes with the shape and type of each output as data, and a drawing of it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from opbox.drawing.folding import Repeat, find_repeats
-from opbox.drawing.network import LEARNT, DrawnNetwork, Link, Vertex, in_blocks
+from opbox.drawing import Drawing
+from opbox.drawing.labels import dims_text
+from opbox.drawing.network import LEARNT, DrawnNetwork, Link, Vertex, in_blocks, vertex_of
 from opbox_ops.node import Node
 from opbox_protocol.errors import LimitError
 
-from ..graph import Graph
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..task import graph_budget
 from .plan import Plan
 
-__all__ = ["network"]
+__all__ = ["drawing", "network"]
 
 MOST_NODES = 20_000
 """Nodes of a network that is described, at most: it is done between two calls of a worker, and nobody reads more."""
-MOST_FOLDED = 3_000
-"""Nodes of a network in which repeated blocks are looked for, at most, for the same reason."""
+LARGEST_DRAWN = 5_000
+"""Nodes of a network that is drawn, at most, for the same reason: blocks that repeat are looked for in it."""
+LARGEST_DRAWING = 1_000
+"""Boxes of a drawing, at most: it takes a tenth of a second."""
 
 
 def network(plan: Plan) -> dict[str, Any]:
@@ -32,8 +34,6 @@ def network(plan: Plan) -> dict[str, Any]:
         nodes: each after its inputs: `op` (null for a variable), `name`, `source` (the user's line), `attrs`, `kind`
             (operator, argument or auxiliary), `inputs` as [node, output] pairs, and `outputs`: name, shape, datatype.
         heads: the graph's outputs, as [node, output] pairs.
-        repeats: what a drawing may fold: for each list of blocks that are alike, the operators of each block by their
-            numbers, in one order. A list of blocks inside a block is told of the first such block.
 
     Raises:
         LimitError: more than MOST_NODES nodes.
@@ -69,39 +69,57 @@ def network(plan: Plan) -> dict[str, Any]:
         }
 
     rows = [row(node) for node in graph.nodes]
-    return {
-        "nodes": rows,
-        "heads": [[graph.index[head.node], head.index] for head in graph.heads],
-        "repeats": _repeats(graph, rows) if len(rows) <= MOST_FOLDED else [],
-    }
+    return {"nodes": rows, "heads": [[graph.index[head.node], head.index] for head in graph.heads]}
 
 
-def _repeats(graph: Graph, rows: list[dict[str, Any]]) -> list[list[list[int]]]:
-    """The blocks that come again and again, as `Symbol`'s drawing folds them: found without what is learnt."""
+def drawing(plan: Plan, *, fold: bool = True, parameters: bool = False) -> str:
+    """A drawing of a plan's forward graph as SVG, laid out as that of a `Symbol`.
+
+    Each operator and variable is a group whose attribute `data-nodes` has the number of its node in `network`, and
+    after it the numbers of the nodes in further blocks that it stands for.
+
+    Args:
+        fold: draw blocks that repeat once, in a frame that says how often.
+        parameters: draw variables that are learnt and auxiliary states too.
+
+    Raises:
+        LimitError: the network, or the drawing of it, is too large.
+    """
+    graph = plan.graph
+    if len(graph.nodes) > LARGEST_DRAWN:
+        raise LimitError(f"the drawing: expected a network of at most {LARGEST_DRAWN} nodes, got {len(graph.nodes)}")
+    rows = network(plan)["nodes"]
     numbers: dict[int, int] = {}
     vertices: list[Vertex] = []
-    operators: list[int] = []
     for node in in_blocks(graph.nodes, graph.heads):
         number = graph.index[node]
-        drawn = rows[number]
-        if drawn["kind"] == "auxiliary" or (node.op is None and node.name.endswith(LEARNT)):
+        row = rows[number]
+        learnt = row["kind"] == "auxiliary" or (node.op is None and node.name.endswith(LEARNT))
+        if learnt and not parameters:
             continue
-        links = [Link(numbers[id(source)], output) for source, output in node.inputs if id(source) in numbers]
-        values = {i: f"{output['shape']} {output['datatype']}" for i, output in enumerate(drawn["outputs"])}
-        if links:
-            operators.append(number)
         numbers[id(node)] = len(vertices)
-        vertices.append(Vertex(node.name, drawn["op"], "", "", "", values, "", drawn["attrs"], links))
+        outputs = [(output["name"], _text(output)) for output in row["outputs"]]
+        vertex = vertex_of(node.name, row["op"], row["attrs"], outputs, _required(node))
+        vertex.node = number
+        vertex.inputs = [Link(numbers[id(source)], output) for source, output in node.inputs if id(source) in numbers]
+        vertices.append(vertex)
     heads = [Link(numbers[id(node)], output) for node, output in graph.heads if id(node) in numbers]
+    if not vertices:
+        return drawing(plan, fold=fold, parameters=True)
+    title = ", ".join(graph.output_names[:3])
+    return Drawing(DrawnNetwork(vertices, heads), title, "svg", fold=fold, largest=LARGEST_DRAWING).svg
 
-    def blocks(repeats: tuple[Repeat, ...]) -> list[list[list[int]]]:
-        lists: list[list[list[int]]] = []
-        for repeat in repeats:
-            lists.append([[operators[i] for i in repeat.block(k)] for k in range(repeat.times)])
-            lists += blocks(repeat.inside)
-        return lists
 
-    return blocks(tuple(find_repeats(DrawnNetwork(vertices, heads))))
+def _required(node: Node) -> tuple[str, ...]:
+    """The parameters that a node's operator must have."""
+    if node.op is None:
+        return ()
+    return tuple(name for name, field in node.op.params.model_fields.items() if field.is_required())
+
+
+def _text(output: dict[str, Any]) -> str:
+    """What a drawing writes at an output: 32×64."""
+    return "" if output["shape"] is None else dims_text(output["shape"])
 
 
 def _listed(shape: tuple[int, ...] | None) -> list[int] | None:

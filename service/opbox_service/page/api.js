@@ -15,6 +15,7 @@ export const PATHS = {
   history: "/v1/history",
   executors: "/v1/sessions/{id}/executors",
   executor: "/v1/sessions/{id}/executors/{executor}",
+  drawing: "/v1/sessions/{id}/executors/{executor}/drawings/{drawing}",
 };
 
 /** What the forms of operators begin with. */
@@ -50,6 +51,8 @@ export function takeTokenFromAddress() {
   history.replaceState(null, "", address.pathname + (address.hash.startsWith("#/") ? address.hash : ""));
 }
 
+const UNREACHABLE = "The server cannot be reached: it may have stopped, or the network is down.";
+
 async function send(method, address, body, signal) {
   const headers = { Authorization: `Bearer ${token.get()}`, Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -65,7 +68,7 @@ async function send(method, address, body, signal) {
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new CallError(0, "The server cannot be reached: it may have stopped, or the network is down.");
+    throw new CallError(0, UNREACHABLE);
   }
 }
 
@@ -78,6 +81,25 @@ async function refuse(response) {
 export async function call(method, address, body) {
   const response = await send(method, address, body);
   return response.ok ? response.json() : refuse(response);
+}
+
+/** Ask for a picture; the root of its SVG, or a CallError, for whose sentence it asks again. The browser parses it as the answer comes: a page that allows
+    trusted types alone may not parse text. */
+export function callForSvg(address) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", address);
+    request.responseType = "document";
+    request.setRequestHeader("Authorization", `Bearer ${token.get()}`);
+    request.setRequestHeader("Accept", "image/svg+xml");
+    request.onerror = () => reject(new CallError(0, UNREACHABLE));
+    request.onload = () => {
+      const root = request.status === 200 ? request.responseXML?.documentElement : null;
+      if (root?.localName === "svg") resolve(root);
+      else call("GET", address).then(() => reject(new CallError(request.status, "The server sent no drawing.")), reject);
+    };
+    request.send();
+  });
 }
 
 /** Read the stream of events until it ends or `signal` stops it; each state goes to `onState`. */

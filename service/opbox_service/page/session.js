@@ -130,9 +130,9 @@ function networks(id) {
   async function show(number) {
     shown = number;
     try {
-      const answer = await call("GET", path(PATHS.executor, { id, executor: number }));
+      const view = await networkView(id, number);
       if (shown !== number) return;
-      place.replaceChildren(networkView(answer));
+      place.replaceChildren(view);
       write(note, "");
     } catch (error) {
       write(note, error.message);

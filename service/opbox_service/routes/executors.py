@@ -9,12 +9,21 @@ from pydantic import BaseModel, Field
 from opbox_protocol.errors import NotFoundError
 
 from ..carriers import Answer, Call, Done
-from ..executor import network
+from ..executor import drawing, network
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
-__all__ = ["ExecutorList", "ExecutorState", "Network", "executor", "executors"]
+__all__ = ["ExecutorList", "ExecutorState", "Network", "executor", "executor_drawing", "executors"]
+
+
+DRAWINGS = {
+    "folded": (True, False),
+    "folded-with-parameters": (True, True),
+    "unfolded": (False, False),
+    "unfolded-with-parameters": (False, True),
+}
+"""By the drawing's name: whether repeated blocks are folded, and whether learnt parameters are drawn."""
 
 
 class NetworkOutput(BaseModel):
@@ -62,9 +71,6 @@ class Network(ExecutorState):
 
     network: list[NetworkNode] = Field(description="Each after its inputs.")
     heads: list[tuple[int, int]]
-    repeats: list[list[list[int]]] = Field(
-        description="For a drawing to fold: lists of blocks of operators that are alike, each its nodes' numbers."
-    )
 
 
 def executors(engine: Engine, call: Call, done: Done) -> None:
@@ -75,22 +81,30 @@ def executors(engine: Engine, call: Call, done: Done) -> None:
 
 def executor(engine: Engine, call: Call, done: Done) -> None:
     """The network of an executor: its nodes, and the shapes and types of what they put out."""
+    id, bound = _executor(engine, call)
+    drawn = network(bound.plan)
+    done(Answer({**_state(id, bound), "network": drawn["nodes"], "heads": drawn["heads"]}))
+
+
+def executor_drawing(engine: Engine, call: Call, done: Done) -> None:
+    """A drawing of an executor's network as SVG. `folded` draws blocks that repeat once, `unfolded` draws all of them;
+    learnt parameters are left out, and drawn with the ending `-with-parameters`."""
+    _, bound = _executor(engine, call)
+    name = call.parameters["drawing"]
+    if name not in DRAWINGS:
+        raise NotFoundError(f"drawing {name[:40]!r}: expected one of {', '.join(DRAWINGS)}")
+    fold, parameters = DRAWINGS[name]
+    svg = drawing(bound.plan, fold=fold, parameters=parameters)
+    done(Answer({}, text=svg.encode(), content_type="image/svg+xml"))
+
+
+def _executor(engine: Engine, call: Call) -> tuple[int, Any]:
+    """The executor that a call names: its number and what is bound."""
     table = engine.sessions.get(call.owner, call.parameters["id"]).table
     text = call.parameters["executor"]
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise NotFoundError(f"executor {text[:40]!r}: expected the number of one of this session's, got another text")
-    bound = table.executor_entry(int(text)).executor
-    drawn = network(bound.plan)
-    done(
-        Answer(
-            {
-                **_state(int(text), bound),
-                "network": drawn["nodes"],
-                "heads": drawn["heads"],
-                "repeats": drawn["repeats"],
-            }
-        )
-    )
+    return int(text), table.executor_entry(int(text)).executor
 
 
 def _state(id: int, bound: Any) -> dict[str, Any]:

@@ -254,7 +254,18 @@ ROUTES = RouteTable(
             tag="sessions",
             answer=executors.Network,
             runs_on=RunsOn.SESSION_WORKER,
-            errors=(404, 410),
+            errors=(404, 410, 413),
+        ),
+        Route(
+            method="GET",
+            path=paths.EXECUTOR_DRAWING,
+            handler=executors.executor_drawing,
+            operation="get_executor_drawing",
+            tag="sessions",
+            answer=None,
+            media_type="image/svg+xml",
+            runs_on=RunsOn.SESSION_WORKER,
+            errors=(404, 410, 413),
         ),
         # -- the server itself
         Route(

@@ -401,6 +401,9 @@ class Worker:
             response.release = partial(self._give_back, number)
         answered, request, timer = self._pending.pop(header["id"])
         timer.cancel()
+        # A process cannot choose what browsers take its answer for: the route says it.
+        if request.route.answer is None and response.status == request.route.status:
+            response.content_type = request.route.media_type
         if response.status == MOVED and self._on_move is not None:
             seq = json.loads(bytes(inline))["detail"]["seq"]
             if not answered.done():
