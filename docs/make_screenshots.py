@@ -110,7 +110,7 @@ def main() -> None:
         user.sign_in("ann", f"#/sessions/{session['id']}")
         user.wait_for(".drawing svg .node")
         time.sleep(WATCHED_S)
-        user.press(".drawing .node", "FullyConnected ×24")
+        user.press(".drawing .node", "FullyConnected")
         take(driver, "session", (1280, 1320), ".node-details")
 
         user.sign_in("ann", "#/ops/Pooling")
