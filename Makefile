@@ -9,7 +9,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,8 +31,12 @@ $(READY): $(VENV)/.packages requirements-dev.txt
 demo: $(VENV)/.packages  ## train LeNet on handwritten digits through HTTP (DATA=folder of MNIST idx files)
 	$(BIN)/python examples/lenet_demo.py $(if $(DATA),--data $(DATA))
 
-test: $(READY)  ## all tests that need neither MXNet nor a GPU
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not browser" $(ARGS)
+test: $(READY)  ## the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all of them)
+	$(if $(WHOLE),,OPBOX_TEST_SLICE=$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not browser" $(ARGS)
+
+test-all:  ## every suite of .ci/run whole: hours
+	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch; do \
+	  $(MAKE) $$suite WHOLE=1 || exit 1; done
 
 # A minute of each campaign that coverage guides, and a million generated inputs where FUZZ is about 1000.
 $(VENV)/.fuzzing: $(READY) .ci/fuzzing.txt

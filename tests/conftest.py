@@ -21,7 +21,7 @@ import pytest
 from opbox_ops.backend import Backend, backend_for
 from opbox_ops.cpu.onednn import product
 from opbox_protocol.errors import UnsupportedError
-from tests import skips
+from tests import skips, slices
 from tests.machine import compile_errors, has_avx512_core, has_onednn, has_vector_kernels
 
 DEVICES = ("cpu", "gpu")
@@ -54,8 +54,23 @@ def pytest_sessionstart() -> None:
         pytest.exit(f"no GPU to check: {reason}", returncode=1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that run CUDA source on the CPU need a C++ compiler; without one they are skipped by name, and counted."""
+LEFT_OUT = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Settle which slice of a suite runs, for all processes of the run."""
+    config.stash[LEFT_OUT] = {}
+    slices.settle()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the slice, after -m and -k; skip tests of CUDA source where no C++ compiler is."""
+    parameters = [getattr(getattr(item, "callspec", None), "params", {}) for item in items]
+    calls = [slices.Call(item.nodeid, values) for item, values in zip(items, parameters, strict=True)]
+    chosen, config.stash[LEFT_OUT] = slices.sliced(calls)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
+    items[:] = [item for item in items if item.nodeid in chosen]
     if any(map(shutil.which, ("c++", "g++", "clang++"))):
         return
     skip = pytest.mark.skip(reason="no C++ compiler on this machine (on Debian: apt-get install g++)")
@@ -84,6 +99,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run that skips more than its suite may, or for another reason."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     suite = skips.suite_of_this_run()
     if suite is None or reporter is None:
@@ -95,6 +112,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         for sentence in sentences:
             reporter.write_line(f"{sentence}; if that is right, change {skips.TABLES.name}", red=True)
         session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a process of the run has left out: all leave out the same."""
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", node.config.stash[LEFT_OUT])
 
 
 def device_params() -> list[Any]:
@@ -140,7 +163,12 @@ def product_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the report of drawn calls."""
+    """Print what the slice has left out, and the report of drawn calls."""
+    lines = slices.report(terminalreporter.config.stash[LEFT_OUT])
+    if lines:
+        terminalreporter.section(f"left out of the slice {os.environ[slices.VARIABLE]}; make test-all runs it")
+        for line in lines:
+            terminalreporter.write_line(line)
     tallies = [
         value
         for results in terminalreporter.stats.values()

@@ -18,9 +18,19 @@ VARIABLE = "OPBOX_TEST_SKIPS"
 
 
 @cache
+def _tables() -> dict[str, dict[str, int]]:
+    return tomllib.loads(TABLES.read_text("utf-8"))
+
+
+def suites() -> set[str]:
+    """Return the suites whose skips are counted."""
+    return set(_tables())
+
+
+@cache
 def most_skips(suite: str) -> dict[str, int]:
     """Return the most tests that a suite may skip, by words of the reason."""
-    tables = tomllib.loads(TABLES.read_text("utf-8"))
+    tables = _tables()
     if suite not in tables:
         raise KeyError(f"{VARIABLE}: expected one of {', '.join(sorted(tables))}, got {suite!r}; see {TABLES.name}")
     return {str(words): int(most) for words, most in tables[suite].items()}

@@ -57,6 +57,7 @@ ELSEWHERE = frozenset(
         "TEST_REQUIRE_GPU",
         "TEST_REQUIRE_TORCH",
         "TEST_SKIPS",
+        "TEST_SLICE",
         "TORCH_PYTHON",
     }
 )

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-INTERRUPTS = 2000
-IN_A_KERNEL = 300
+from tests import slices
+
+INTERRUPTS = slices.amount("interrupts")
+IN_A_KERNEL = slices.amount("interrupts of a notebook's cell")
 """Interrupts of one cell."""
 TRAINING = Path(__file__).with_name("interrupted_training.py")
 PATIENCE_S = 120

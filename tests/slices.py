@@ -1,0 +1,205 @@
+"""Which part of each suite runs in `make test` and `.ci/run`; `make test-all` runs every suite whole.
+
+`OPBOX_TEST_SLICE=SUITE` chooses the suite's slice; without it every test runs. A run prints what it left out.
+A rule of `OneIn` rotates with the contents of the sources, so that other tests run after each change;
+`OPBOX_TEST_SLICE=SUITE:NUMBER` repeats the slice of that number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Protocol
+
+VARIABLE = "OPBOX_TEST_SLICE"
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("protocol", "ops", "client", "service", "tests")
+SOURCES = {".py", ".c", ".h", ".cu", ".js", ".toml"}
+SLICES = 27720
+"""Numbers of slices: a multiple of every `OneIn` up to 12."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A test of a parametrized function: its name and its parameters."""
+
+    name: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def function(self) -> str:
+        """The name without the parameters: "tests/ops/test_x.py::test_y"."""
+        return self.name.partition("[")[0]
+
+
+class Rule(Protocol):
+    """How the tests of some functions are thinned."""
+
+    def choose(self, calls: Sequence[Call], number: int) -> list[Call]:
+        """Return those that run in the slice of that number."""
+
+
+@dataclass(frozen=True)
+class OneIn:
+    """Every so many tests one; which, rotates with the number of the slice."""
+
+    number: int
+
+    def choose(self, calls: Sequence[Call], number: int) -> list[Call]:
+        """Return every `self.number`-th test, beginning with the slice's."""
+        return list(calls[number % self.number :: self.number])
+
+
+def pairs_of(call: Call) -> Iterable[object]:
+    """Return all pairs of a test's parameters."""
+    # By identity: an array is equal to no array, and a value's repr may have an address, which no other process has.
+    values = [(name, id(value)) for name, value in call.parameters.items()]
+    return combinations(values, 2) if len(values) > 1 else values
+
+
+def rows_of_operators(call: Call) -> Iterable[object]:
+    """Return what one row of the operator table shows: the row, and the operator with the type."""
+    case = call.parameters["case"]
+    return [case.id, (case.op, call.parameters["dtype"])]
+
+
+@dataclass(frozen=True)
+class Alternating:
+    """Of the tests that differ in one parameter alone, one; which, rotates with the number of the slice."""
+
+    parameter: str
+
+    def choose(self, calls: Sequence[Call], number: int) -> list[Call]:
+        """Return one test of each group; all of what lacks the parameter."""
+        groups: dict[object, list[Call]] = {}
+        for call in calls:
+            others = [(name, id(value)) for name, value in call.parameters.items() if name != self.parameter]
+            alone = call.name if self.parameter not in call.parameters else call.function
+            groups.setdefault((alone, *others), []).append(call)
+        return [group[(at + number) % len(group)] for at, group in enumerate(groups.values())]
+
+
+@dataclass(frozen=True)
+class Covering:
+    """As many tests as it takes to have everything that `shown` names of any: the same in every slice."""
+
+    shown: Callable[[Call], Iterable[object]] = pairs_of
+
+    def choose(self, calls: Sequence[Call], number: int) -> list[Call]:
+        """Return the tests that show something which none before has shown; those with the most new first."""
+        seen: set[object] = set()
+        chosen: set[str] = set()
+        features = {call.name: [(call.function, feature) for feature in self.shown(call)] for call in calls}
+        for least in (3, 2, 1):  # three or more new pairs, then two, then one
+            for call in calls:
+                new = sum(feature not in seen for feature in features[call.name])
+                if call.name not in chosen and new >= least:
+                    chosen.add(call.name)
+                    seen.update(features[call.name])
+        return [call for call in calls if call.name in chosen]
+
+
+PAIRS = Covering()
+ROWS = Covering(rows_of_operators)
+SERVERS = Alternating("isolation")
+OWNERS = Alternating("owner")
+RULES: dict[str, dict[str, Rule]] = {
+    "test": {
+        # What a kernel leaves alone in memory hardly depends on the type: each row with one, each operator with all.
+        "tests/ops/test_operator_table.py::test_requests": ROWS,
+        "tests/ops/test_operator_table.py::test_layouts": ROWS,
+        "tests/ops/test_operator_table.py::test_an_empty_batch": ROWS,
+        "tests/compat/test_programs.py": Alternating("engine"),
+        "tests/contract/test_isolation_further.py::test_another_session_trains": OWNERS,
+        "tests/contract/test_code_sessions.py::test_another_session_trains": OWNERS,
+        "tests/contract/test_private_folder.py": OneIn(2),
+        "tests/contract/test_accounts.py": SERVERS,
+        "tests/load/test_rolling_flood.py": SERVERS,
+        "tests/service/test_steady_memory.py": SERVERS,
+        "tests/faults/test_suspension.py": SERVERS,
+    },
+    "nvrtc": {"tests/nvrtc/test_kernels.py": OneIn(6)},
+    "test-gpu-pretend": {"tests": OneIn(6)},
+    "test-page": {"tests/page": OneIn(4)},
+    "pythons": {"tests/protocol": OneIn(4), "tests/client": OneIn(4), "tests/executor": OneIn(4)},
+    "docs": {},
+    "clients": {},
+    "check-compose": {},
+    "test-torch": {},
+}
+"""By suite: the beginnings of tests' names, and how those are thinned; all others run. The longest beginning holds."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How often something is tried: in whole suites, and where only slices run."""
+
+    whole: int
+    part: int
+
+
+AMOUNTS = {
+    "interrupts": Amount(2000, 400),
+    "interrupts of a notebook's cell": Amount(300, 100),
+}
+
+
+def suite() -> str | None:
+    """Return the suite whose slice runs; None where tests run whole."""
+    name = os.environ.get(VARIABLE, "").partition(":")[0]
+    if name and name not in RULES:
+        raise KeyError(f"{VARIABLE}: expected one of {', '.join(RULES)}, got {name!r}; see tests/slices.py")
+    return name or None
+
+
+def amount(of: str) -> int:
+    """Return how often to try something that stands in AMOUNTS."""
+    return AMOUNTS[of].whole if suite() is None else AMOUNTS[of].part
+
+
+def settle() -> None:
+    """Settle the slice's number before the processes of a run start, so that all have the same."""
+    name = suite()
+    if name is not None and ":" not in os.environ[VARIABLE]:
+        os.environ[VARIABLE] = f"{name}:{number_of_sources()}"
+
+
+def number_of_sources() -> int:
+    """Return a number that changes with any source."""
+    digest = hashlib.sha256()
+    for folder in FOLDERS:
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.suffix in SOURCES and file.is_file():
+                digest.update(file.read_bytes())
+    return int.from_bytes(digest.digest()[:8]) % SLICES
+
+
+def sliced(calls: Sequence[Call]) -> tuple[set[str], dict[str, str]]:
+    """Return the names of the tests that run, and what is left out: "10 of 16" by function."""
+    name = suite()
+    if name is None:
+        return {call.name for call in calls}, {}
+    number = int(os.environ[VARIABLE].partition(":")[2] or 0)
+    rules = RULES[name]
+    groups: dict[str | None, list[Call]] = {}
+    for call in calls:
+        beginnings = [begin for begin in rules if call.name.startswith(begin)]
+        groups.setdefault(max(beginnings, key=len, default=None), []).append(call)
+    chosen: set[str] = set()
+    for begin, group in groups.items():
+        chosen |= {call.name for call in (group if begin is None else rules[begin].choose(group, number))}
+    every = Counter(call.function for call in calls)
+    runs = Counter(call.function for call in calls if call.name in chosen)
+    return chosen, {f: f"{n - runs[f]} of {n}" for f, n in every.items() if runs[f] < n}
+
+
+def report(left_out: dict[str, str]) -> list[str]:
+    """Return the lines that say what a run left out."""
+    lines = [f"{function}: {count}" for function, count in left_out.items()]
+    lines += [f"{of}: {AMOUNTS[of].part} in place of {AMOUNTS[of].whole}" for of in AMOUNTS if suite() == "test"]
+    return lines
