@@ -55,6 +55,7 @@ __all__ = [
     "Temp",
     "TempsRule",
     "highest_level",
+    "rank_of",
 ]
 
 Array: TypeAlias = Any
@@ -270,6 +271,15 @@ class Compute:
         prepared = self.function(p, ctx, inputs, outputs)
         if self.prepares:
             prepared()
+
+
+def rank_of(level: str | None) -> int:
+    """Return the position in LEVELS of `level`, by default of what OPBOX_COMPUTE_LEVEL says.
+
+    Raises:
+        BadRequestError: it is none of LEVELS.
+    """
+    return LEVELS.index(highest_level() if level is None else checked_level(level))
 
 
 @cache

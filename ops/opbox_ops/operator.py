@@ -22,7 +22,7 @@ from .compute import (
     Temp,
     TempsRule,
     checked_level,
-    highest_level,
+    rank_of,
 )
 from .infer import ShapeRule, TypeRule, all_same_type, show_shape
 from .node import Entry, Node
@@ -261,7 +261,7 @@ class Op:
             UnsupportedError: there is none.
         """
         computes = self.computes(call.device)
-        cap = LEVELS.index(highest_level() if level is None else checked_level(level))
+        cap = rank_of(level)
         for compute in computes:
             if compute.rank <= cap and compute.takes(p, call):
                 return compute

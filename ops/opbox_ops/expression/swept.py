@@ -18,7 +18,6 @@ import numpy as np
 from ..accumulation import is_narrow
 from ..bound_calls import Call
 from ..compute import Array
-from ..cpu.onednn.library import library, shared_threads
 from ..cpu.runtime import c_compiler
 from .c_source import THREADED, c_source, work_of
 from .numpy_loops import Loop, loop_of
@@ -90,7 +89,7 @@ class Sweep:
             return
         function.restype = None
         table = (Loop * max(len(loops), 1))(*loops)
-        threads = shared_threads()
+        threads = c_compiler.shared_threads()
         pool = None if threads is None else byref(threads)
         self.bound = lambda tasks, count: partial(function, tasks, c_long(count), table, pool)
 
@@ -162,8 +161,7 @@ class SweepTable:
 
 def _shares(program: Program, elements: int) -> bool:
     """Return whether threads would share a single step: in one thread NumPy's loop alone is as fast as a kernel."""
-    dnnl = library()
-    return elements * work_of(program) >= THREADED and dnnl is not None and dnnl.thread_count > 1
+    return elements * work_of(program) >= THREADED and c_compiler.thread_count() > 1
 
 
 def _switching(table: SweepTable, values: tuple[Any, ...], by: Call) -> Call:

@@ -175,7 +175,7 @@ class _PlanCompiler:
         self.level = level
         self.shapes = infer_shape(graph, shapes)
         self.types = infer_type(graph, types)
-        self.plan = Plan(graph, device, frozenset(strided))
+        self.plan = Plan(graph, device, frozenset(strided), level=level)
         self.ids = [UNWANTED] * graph.num_entries
         """The value of each entry."""
         self.specs: list[ArraySpec] = []

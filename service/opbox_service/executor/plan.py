@@ -128,6 +128,7 @@ class Plan:
         spare: bytes that its arena may take without anybody's loss, as they are there for another plan.
         keeps: whether backward may run again: what forward leaves for it stays to the end.
         memory: where the values lie; None until it is planned.
+        level: the highest level of computes that its steps may have; by default what OPBOX_COMPUTE_LEVEL says.
     """
 
     graph: Graph
@@ -144,6 +145,7 @@ class Plan:
     keeps: bool = False
     external: dict[int, External] = field(default_factory=dict)
     memory: MemoryPlan | None = None
+    level: str | None = None
 
     def add(self, value: Value) -> int:
         """Append a value; its number."""

@@ -41,12 +41,14 @@ class BlockedWeightGradient:
     last: bool
 
     @property
+    def _reordered(self) -> bool:
+        """Whether the weight lies otherwise than products write its gradient."""
+        return not (self.last or self.windows.kernel == (1, 1) or self.windows.data[3] == 1)
+
+    @property
     def _reorder(self) -> Recipe | None:
-        """From the gradient as products write it to the gradient as the weight lies; None where it lies so."""
-        channels, window = self.windows.data[3], self.windows.kernel
-        if self.last or window == (1, 1) or channels == 1:
-            return None
-        return plain_weight(self.filters, channels, window)
+        """From the gradient as products write it to the gradient as the weight lies; None: NumPy copies it."""
+        return plain_weight(self.filters, self.windows.data[3], self.windows.kernel) if self._reordered else None
 
     def _sizes(self, positions: int) -> ProductSizes:
         sides = self.filters, positions, self.windows.columns
@@ -70,7 +72,7 @@ class BlockedWeightGradient:
     def temps(self) -> list[Temp]:
         """The sums of slabs, the gradient before it is reordered, and the reorder's."""
         reorder = self._reorder
-        gradient = 0 if reorder is None else self.filters * self.windows.columns
+        gradient = self.filters * self.windows.columns if self._reordered else 0
         sums = self._sizes(self._step).sums
         return [Temp((sums,)), Temp((gradient,)), *(() if reorder is None else reorder.temps)]
 
@@ -79,7 +81,7 @@ class BlockedWeightGradient:
         sums, gradient, *rooms = temps
         runs, reorder = CallList(), self._reorder
         gout, data = runs.contiguous(gout).reshape(-1, self.filters), runs.contiguous(data)
-        target = weight if reorder is None else gradient
+        target = gradient if self._reordered else weight
         for first in range(0, self._positions, self._step):
             rows = gout[first : first + self._step]
             places, windows = (rows, data, None, target), replace(self.windows, first=first)
@@ -87,6 +89,10 @@ class BlockedWeightGradient:
             runs.calls.append(self.kernel.product(sizes, places, sums=sums, windows=windows, adds=first > 0))
         if reorder is not None:
             runs.calls.append(reorder.bind(rooms, (gradient, weight)))
+        elif self._reordered:
+            shape = self.filters, *self.windows.kernel, self.windows.data[3]
+            written = gradient.reshape(shape).transpose(0, 3, 1, 2)
+            runs.copy(weight.reshape(written.shape), written)
         if bias is not None:
             runs.calls.append(column_sums(gout, bias))
         return runs

@@ -23,6 +23,7 @@ from ...nn.convolution import ConvolutionParams, backward, op, strides
 from ...nn.convolution_v1 import op as first_version
 from ...nn.window import is_last
 from ...operator import Op
+from ..runtime.c_compiler import thread_count
 from .blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from .by_images import (
     ByImages,
@@ -40,7 +41,7 @@ from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .half_pointwise import HalfPointwise, data_as_product, forward_as_product, weight_as_product
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
 from .pointwise_convolution import pointwise_convolution
-from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, memory_of, takes
+from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, have_elements, memory_of
 from .short_rows import short_rows_gradient
 from .split_convolution import split_convolution, split_data_gradient
 from .weight_gradient import WeightGradient, weight_gradient
@@ -214,16 +215,17 @@ def _memories(
 
 
 def type_for_convolutions(call: CallSpec) -> np.dtype[Any] | None:
-    """The one type of all arrays, where oneDNN's kernels are for it: float32, and what the processor multiplies.
+    """The one type of all arrays, where there are kernels for it: float32, and what the processor multiplies by oneDNN.
 
     Other types they would widen themselves, which `half_precision` does faster.
     """
     dnnl, arrays = library(), (*call.inputs, *call.outputs)
     types = {array.dtype for array in arrays}
-    if dnnl is None or len(types) > 1 or not takes(*arrays):
+    if len(types) > 1 or not have_elements(*arrays):
         return None
     dtype = types.pop()
-    return dtype if dtype == np.float32 or dtype.name in dnnl.multiplied_types else None
+    multiplied = () if dnnl is None else dnnl.multiplied_types
+    return dtype if dtype == np.float32 or dtype.name in multiplied else None
 
 
 def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
@@ -264,13 +266,12 @@ class _Gradients:
         return rooms if self.unread is None else [*rooms, self.unread]
 
 
-def _threads() -> int:
-    dnnl = library()
-    return 1 if dnnl is None else dnnl.thread_count
+def _implementation(recipe: DataRecipe | WeightRecipe | None) -> str:
+    return "" if recipe is None else recipe.implementation
 
 
 def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
-    """Return the recipes of a backward call's gradients; None where oneDNN has no implementation."""
+    """Return the recipes of a backward call's gradients; None where one of them has no kernel."""
     wants_bias = not p.no_bias and call.wants(2)
     if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or type_for_convolutions(call) is None:
         return None
@@ -278,17 +279,17 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     window = strides(p)
     of_data: DataRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None = None
     if call.wants(0):
-        of_data = backward_data_recipe(out, weight, data, window)
-        if of_data is not None and p.num_group == 1:
-            of_data = data_gradient(out, weight, data, window, of_data.implementation) or of_data
+        of_data = own_data = backward_data_recipe(out, weight, data, window)
+        if p.num_group == 1 and (own_data is not None or library() is None):
+            of_data = data_gradient(out, weight, data, window, _implementation(own_data)) or own_data
     of_weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None = None
     if call.wants(1) or wants_bias:
         of_weight = own = backward_weight_recipe(
             out, data, weight, window, memory_of(call.outputs[2]) if wants_bias else None
         )
-        if own is not None and p.num_group == 1:
-            last = is_last(p.layout)
-            of_weight = weight_gradient(data, out, window, p.kernel, last, own.implementation, _threads()) or own
+        if p.num_group == 1 and (own is not None or library() is None):
+            last, name = is_last(p.layout), _implementation(own)
+            of_weight = weight_gradient(data, out, window, p.kernel, last, name, thread_count()) or own
         if of_weight is None:
             return None
     if call.wants(0) and of_data is None:

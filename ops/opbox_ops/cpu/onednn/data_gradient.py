@@ -149,6 +149,8 @@ def data_gradient(
 ) -> DataGradient | BlockedDataGradient | WindowedGradient | None:
     """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
+    `own` is empty where there is no oneDNN; only a kernel of our own computes the gradient then.
+
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
     """
     blocked = blocked_kernel()
@@ -162,10 +164,15 @@ def data_gradient(
     if kernel == [1, 1]:
         if blocked is not None:
             own_gradient = BlockedDataGradient(blocked, lying[1], channels, (stride[0], stride[1]))
-            return own_gradient if own_gradient.fills_panels and filters * channels >= FEWEST_PRODUCTS else None
+            pays = own_gradient.fills_panels and filters * channels >= FEWEST_PRODUCTS
+            return own_gradient if pays or not own else None
+        if not own:
+            return None
         positions = data.shape[0] * data.shape[2] * data.shape[3]
         better = all(s == 1 for s in stride) and filters * channels >= positions * (filters + channels)
         return DataGradient(channels, filters) if better else None
+    if not own:
+        return None
     few = channels < FEW_CHANNELS and channels % VECTOR and filters >= FEWEST_FILTERS
     if not few or math.prod(kernel) < FEWEST_TAPS or any(d != 1 for d in dilate):
         return None

@@ -36,12 +36,10 @@ __all__ = [
     "Library",
     "Propagation",
     "Query",
-    "Threads",
     "dims",
     "failure",
     "file",
     "library",
-    "shared_threads",
     "use",
 ]
 
@@ -161,7 +159,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "primitive_execute": (_HANDLE, _HANDLE, c_int, POINTER(ExecutionArgument)),
     "sgemm": (c_char, c_char, *(c_int64,) * 3, c_float, *(c_void_p, c_int64) * 2, c_float, c_void_p, c_int64),
 }
-_GOMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_max_threads")
 _MULTIPLIES = {"bfloat16": 0xE7, "float16": 0x1FEF}
 """Processors' instructions that multiply a type faster than float32, `dnnl_cpu_isa_avx512_core_bf16` and `…_amx_fp16`.
 AVX-512's float16 alone is not among them: the kernels for it multiply float32."""
@@ -263,14 +260,6 @@ class Library:
             self._check("sgemm", run())
 
         return call
-
-    def threads(self) -> Threads | None:
-        """The threads of libgomp; None where the library was built for others."""
-        try:
-            functions = [getattr(self._functions, name) for name in _GOMP]
-        except AttributeError:
-            return None
-        return Threads(*(ctypes.cast(function, c_void_p).value for function in functions))
 
     @property
     def thread_count(self) -> int:
@@ -376,19 +365,6 @@ def use(path: Path) -> None:
 def file() -> Path | None:
     """The library's file; None where it is not installed, or may not be read."""
     return next((path for path in _candidates() if os.access(path, os.R_OK)), None)
-
-
-class Threads(ctypes.Structure):
-    """Functions of libgomp for compiled C: run a function in threads, the thread's number, how many there may be."""
-
-    _fields_ = [("parallel", c_void_p), ("number", c_void_p), ("most", c_void_p)]
-
-
-@cache
-def shared_threads() -> Threads | None:
-    """The threads that oneDNN runs in, for others; None where it is not installed, or has other threads."""
-    dnnl = library()
-    return None if dnnl is None else dnnl.threads()
 
 
 def _candidates() -> list[Path]:

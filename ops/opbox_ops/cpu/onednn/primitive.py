@@ -25,7 +25,17 @@ from ...compute import PLAIN, Array, ArraySpec, Mode, Temp
 from ...layout import as_laid
 from .library import ANY, DATA_TYPES, ArgumentNumber, ExecutionArgument, Library, Query, dims, failed, library
 
-__all__ = ["MemoryFormat", "Operand", "PackedRuns", "Recipe", "Runs", "bind_in_order", "memory_of", "takes"]
+__all__ = [
+    "MemoryFormat",
+    "Operand",
+    "PackedRuns",
+    "Recipe",
+    "Runs",
+    "bind_in_order",
+    "have_elements",
+    "memory_of",
+    "takes",
+]
 
 _SLOW = "ref"
 """How the names of oneDNN's loops without vectors begin: NumPy is faster."""
@@ -71,7 +81,12 @@ def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> MemoryForm
 
 def takes(*arrays: ArraySpec) -> bool:
     """Return whether oneDNN is installed and takes arrays like these: of a type that it has, all with elements."""
-    return all(array.dtype.name in DATA_TYPES and math.prod(array.shape) for array in arrays) and library() is not None
+    return have_elements(*arrays) and library() is not None
+
+
+def have_elements(*arrays: ArraySpec) -> bool:
+    """Return whether all arrays have elements, of 32 or 16 bits: what kernels for the CPU compute."""
+    return all(array.dtype.name in DATA_TYPES and math.prod(array.shape) for array in arrays)
 
 
 @dataclass(frozen=True, slots=True)

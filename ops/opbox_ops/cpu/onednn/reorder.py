@@ -27,12 +27,13 @@ def reorder(source: MemoryFormat, target: MemoryFormat) -> Recipe | None:
     return Recipe.of("reorder", operands, arguments)
 
 
-def plain_weight(filters: int, channels: int, kernel: tuple[int, int]) -> Recipe:
-    """Return a call that copies a weight, or its gradient, with its channels last to one with its channels second."""
+def plain_weight(filters: int, channels: int, kernel: tuple[int, int]) -> Recipe | None:
+    """Return a call that copies a weight, or its gradient, with its channels last to one with its channels second.
+
+    None where there is no oneDNN.
+    """
     inside = MemoryFormat.plain((filters, *kernel, channels), "float32", (0, 3, 1, 2))
-    recipe = reorder(inside, MemoryFormat.plain((filters, channels, *kernel), "float32"))
-    assert recipe is not None
-    return recipe
+    return reorder(inside, MemoryFormat.plain((filters, channels, *kernel), "float32"))
 
 
 def _of(call: CallSpec) -> Recipe | None:

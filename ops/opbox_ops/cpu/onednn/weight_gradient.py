@@ -143,7 +143,9 @@ class WeightGradient:
     @property
     def _reorder(self) -> Recipe:
         """From the gradient as the products write it to the gradient as the weight lies."""
-        return plain_weight(self.out[3], self.data[3], self.kernel)
+        recipe = plain_weight(self.out[3], self.data[3], self.kernel)
+        assert recipe is not None
+        return recipe
 
     def _windows(self, runs: CallList, strip: Array, matrix: Array, gout: Array, data: Array, target: Array) -> None:
         """Append the calls of each chunk: lay out its windows, and add its product."""
@@ -202,7 +204,8 @@ def weight_gradient(
     """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
-    how many threads work on it either way.
+    how many threads work on it either way. `own` is empty where there is no oneDNN; only a kernel of our own computes
+    the gradient then.
     """
     if "amx" in own or own in OURS or len(kernel) != 2 or data.dtype != "float32":
         return None
@@ -211,9 +214,9 @@ def weight_gradient(
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
     blocked = blocked_kernel()
-    if "avx512" not in own and math.prod(kernel) * data.shape[1] * out.shape[1] < FEWEST_NUMBERS:
+    if own and "avx512" not in own and math.prod(kernel) * data.shape[1] * out.shape[1] < FEWEST_NUMBERS:
         return None
-    few = data.shape[1] < FEWEST_CHANNELS
+    few = data.shape[1] < FEWEST_CHANNELS or not own
     if blocked is not None:
         windows = WindowSizes(lying[0], lying[1][1:3], size, stride, dilate, pad)
         gradient_in_blocks = BlockedWeightGradient(blocked, windows, out.shape[1], last)

@@ -40,7 +40,7 @@ from typing import Any
 
 from ... import switches
 from . import processor
-from .gomp_threads import PAUSES, bounded_spinning, rounds_of
+from .gomp_threads import PAUSES, Threads, bounded_spinning, load_threads, rounds_of
 
 __all__ = [
     "allows_vectors",
@@ -53,7 +53,9 @@ __all__ = [
     "read_only",
     "request",
     "share_folder",
+    "shared_threads",
     "spins",
+    "thread_count",
 ]
 
 _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
@@ -226,6 +228,18 @@ def _is_compiled(compiler: str, text: str, path: Path) -> bool:
 def spins() -> int:
     """Return for how many rounds libgomp's threads are to spin on this processor (`gomp_threads`)."""
     return rounds_of(None if mode() == "off" else compiled_function(PAUSES, "opbox_pauses"))
+
+
+@cache
+def shared_threads() -> Threads | None:
+    """Return the threads that all kernels share, which are also oneDNN's; None where the machine has no libgomp."""
+    return load_threads(spins)
+
+
+def thread_count() -> int:
+    """Return how many threads share the work of a kernel."""
+    threads = shared_threads()
+    return 1 if threads is None else int(ctypes.CFUNCTYPE(ctypes.c_int)(threads.most)())
 
 
 def is_stored(text: str, *, threads: bool = False) -> bool:

@@ -17,7 +17,7 @@ class CKernel:
         text, name: the text, and which of its functions.
         types: of the function's arguments; it returns nothing.
         hot: how much work NumPy does before the kernel is asked for, as `ready` counts it.
-        threads: whether the text has loops for OpenMP, in the threads that oneDNN has.
+        threads: whether the text has loops for OpenMP, in the threads that all kernels share.
 
     Attributes:
         function: the compiled one; None as long as there is none.

@@ -1,4 +1,4 @@
-"""libgomp's threads, which oneDNN and compiled kernels share: how soon they sleep, and when they end."""
+"""libgomp's threads, which compiled kernels and oneDNN share: their functions, how soon they sleep, when they end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 from .kernel_text import kernel_text
 
-__all__ = ["PAUSES", "bounded_spinning", "release_threads", "rounds_of"]
+__all__ = ["PAUSES", "Threads", "bounded_spinning", "load_threads", "release_threads", "rounds_of"]
 
 SPIN_NS = 70_000
 """Time for which a thread without work spins before it sleeps, as long as it takes to wake one."""
@@ -26,6 +26,17 @@ _SOFT_PAUSE = 1
 """`omp_pause_soft`."""
 
 
+class Threads(ctypes.Structure):
+    """Functions of libgomp for kernels: run a function in threads, a thread's number, how many there may be, and how
+    many a region has, and the barrier between them."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("parallel", "number", "most", "count", "barrier")]
+
+
+_FUNCTIONS = "GOMP_parallel", "omp_get_thread_num", "omp_get_max_threads", "omp_get_num_threads", "GOMP_barrier"
+"""libgomp's names for them, in that order."""
+
+
 def rounds_of(pauses: Callable[[int], object] | None) -> int:
     """Return how many rounds take SPIN_NS, by a function that pauses so many times, as `PAUSES` has it; or SPINS."""
     if pauses is None:
@@ -38,6 +49,20 @@ def _nanoseconds(pauses: Callable[[int], object]) -> int:
     start = time.perf_counter_ns()
     pauses(_COUNT)
     return time.perf_counter_ns() - start
+
+
+def load_threads(spins: Callable[[], int]) -> Threads | None:
+    """Return libgomp's functions, loaded where the process has not loaded it; None where the machine has no libgomp.
+
+    Args:
+        spins: as for `bounded_spinning`.
+    """
+    try:
+        with bounded_spinning(spins):
+            libgomp = ctypes.CDLL(_FILE)
+    except OSError:
+        return None
+    return Threads(*[ctypes.cast(getattr(libgomp, name), ctypes.c_void_p).value for name in _FUNCTIONS])
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Compute, OpReq, Temp
+from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Compute, OpReq, Temp, rank_of
 from opbox_ops.layout import CHANNELS_LAST, as_laid
 
 from ..copying import copy_step, is_copy, reorder_step
@@ -166,16 +166,16 @@ class _Region:
         return not formulas.summed if alike else not (formulas.start or formulas.start_out)
 
     def _choice(self, step: Step, call: CallSpec) -> tuple[Compute, tuple[Temp, ...]] | None:
-        """The compute for `call`, of the level that the step has now at most, and its temporaries."""
+        """The compute for `call`, and its temporaries: of the plan's level at most where the operator names its arrays.
+
+        Otherwise of the step's own: a formula stays one.
+        """
         op = step.node.op
         assert op is not None
         key = (op, id(step.node.params), id(call))
         if key not in self._choices:
-            takes = [
-                c
-                for c in op.computes(self.plan.device)
-                if c.rank <= step.compute.rank and c.takes(step.node.params, call)
-            ]
+            most = rank_of(self.plan.level) if op.get_attr("FSpatialOperands") is not None else step.compute.rank
+            takes = [c for c in op.computes(self.plan.device) if c.rank <= most and c.takes(step.node.params, call)]
             self._choices[key] = (takes[0], op.temps(takes[0], step.node.params, call)) if takes else None
         return self._choices[key]
 
