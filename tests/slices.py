@@ -122,6 +122,10 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/load/test_rolling_flood.py": SERVERS,
         "tests/service/test_steady_memory.py": SERVERS,
         "tests/faults/test_suspension.py": SERVERS,
+        "tests/contract/test_isolation.py::test_the_line_is_told_where_the_packages": OneIn(3),
+        "tests/load/test_kept_memory.py": OneIn(2),
+        "tests/ops/test_swept.py::test_a_kernel_gives_numpys_bits": OneIn(4),
+        "tests/ops/test_swept.py::test_threads_give_the_bits_of_one": OneIn(2),
     },
     "nvrtc": {"tests/nvrtc/test_kernels.py": OneIn(6)},
     "test-gpu-pretend": {"tests": OneIn(6)},
@@ -146,6 +150,8 @@ class Amount:
 AMOUNTS = {
     "interrupts": Amount(2000, 400),
     "interrupts of a notebook's cell": Amount(300, 100),
+    "ends of a program with work pending": Amount(3, 1),
+    "steps that leave memory flat": Amount(10_000, 4_000),
 }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests import slices
+
 Sessions = Callable[[], list[Any]]
 
 pytestmark = pytest.mark.timeout(300)
@@ -47,7 +49,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_a_program_with_work_pending(program_environment: dict[str, str], live_sessions: Sessions, end: str) -> None:
     last, status = ENDS[end]
-    for _ in range(3):
+    for _ in range(slices.amount("ends of a program with work pending")):
         done = subprocess.run(
             [sys.executable, "-c", PENDING + last], env=program_environment, capture_output=True, text=True, timeout=120
         )

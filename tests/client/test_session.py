@@ -238,29 +238,6 @@ def test_large_arrays_go_both_ways() -> None:
     np.testing.assert_array_equal(mx.nd.array(values).asnumpy(), values)
 
 
-def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
-    server = Live("none", tmp_path)
-    connection.use(HttpTransport(server.url, TOKENS["ann"], patience=0.1))
-    x: Any = mx.nd.ones((2,))
-    x.asnumpy()
-    server.stop()
-    with pytest.raises(TransportError):
-        x.asnumpy()
-    with pytest.raises(TransportError):
-        (x + 1).asnumpy()
-
-
-def test_an_idle_session_is_kept_alive(tmp_path: Path) -> None:
-    server = Live("none", tmp_path, OPBOX_SESSION_TTL_S="0.6")
-    connection.use(HttpTransport(server.url, TOKENS["ann"]))
-    x = mx.nd.ones((2,))
-    x.asnumpy()
-    time.sleep(1.8)
-    assert x.asnumpy().tolist() == [1, 1]
-    mx.disconnect()
-    server.stop()
-
-
 def test_the_embedded_engine_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPBOX_URL", raising=False)
     connection.use(None)

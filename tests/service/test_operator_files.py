@@ -14,6 +14,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops import registry
+from opbox_protocol.errors import BadRequestError
 from opbox_service.engine import load_plugin
 from tests.contract.live import TOKENS, Live
 
@@ -46,7 +47,7 @@ FILES = {
         "import no_such_module",
         "ModuleNotFoundError: No module named 'no_such_module' (op.py:1)",
     ),
-    "no Python": ("def (", "SyntaxError: invalid syntax (op.py, line 1)\n"),
+    "no Python": ("def (", "SyntaxError: invalid syntax (op.py, line 1)"),
     "a name that is taken": (
         "from opbox_ops import register\nregister('FullyConnected')",
         "operator 'FullyConnected' is registered already; use extend('FullyConnected') to add to it "
@@ -60,14 +61,27 @@ FILES = {
 
 
 @pytest.mark.parametrize("isolation", ["process", "none"])
-@pytest.mark.parametrize("what", FILES)
-def test_a_file_that_does_not_load(what: str, isolation: str, tmp_path: Path) -> None:
-    text, says = FILES[what]
+def test_a_server_does_not_start_with_a_file_that_does_not_load(isolation: str, tmp_path: Path) -> None:
+    text, says = FILES["an import that fails"]
     (tmp_path / "op.py").write_text(text)
     done = serve(tmp_path, "--isolation", isolation, "--ops", "op.py")
     assert done.returncode == 1
     assert f"opbox serve: operators of {tmp_path / 'op.py'}: {says}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_that_does_not_load(what: str, tmp_path: Path) -> None:
+    text, says = FILES[what]
+    (tmp_path / "op.py").write_text(text)
+    registry.get("FullyConnected")  # operators are loaded when they are first asked for
+    try:
+        with pytest.raises(BadRequestError) as caught:
+            load_plugin(tmp_path / "op.py")
+    finally:
+        if "op_one" in registry.names():
+            registry.unregister("op_one")
+    assert caught.value.message == f"operators of {tmp_path / 'op.py'}: {says}"
 
 
 def test_every_file_is_loaded_however_often_the_option_is_given(tmp_path: Path) -> None:
