@@ -21,8 +21,8 @@ LAYERS = (
     "_schema python_operators",
     # The source of operators that users write.
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "
-    "operator.instances operator.keywords operator.modules operator.program_text operator.saved operator.sending "
-    "operator.statements operator.values",
+    "operator.instances operator.keywords operator.modules operator.origins operator.program_text operator.saved "
+    "operator.sending operator.statements operator.values",
     "connection context device_sessions inference pending request_limits session session_opening",
     "ndarray",
     "binding executor monitoring placement recovery",

@@ -36,7 +36,7 @@ _ABSENT = object()
 _CONTAINERS = (list, dict, set, collections.deque)
 
 
-class Place(NamedTuple):
+class StatementPlace(NamedTuple):
     """Where a statement stands: statements of one group stay together, in the order of their lines."""
 
     group: str
@@ -49,7 +49,7 @@ class Statement:
     """A statement that operators need, and the places of those that it needs itself."""
 
     piece: Piece
-    needs: list[Place] = field(default_factory=list)
+    needs: list[StatementPlace] = field(default_factory=list)
 
 
 @dataclass
@@ -65,8 +65,8 @@ class Collected:
         meanings: by a name, and by the file (and function) where it is used: what it is there.
     """
 
-    roots: list[Place] = field(default_factory=list)
-    statements: dict[Place, Statement] = field(default_factory=dict)
+    roots: list[StatementPlace] = field(default_factory=list)
+    statements: dict[StatementPlace, Statement] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
     modules: dict[str, BundledModule] = field(default_factory=dict)
@@ -118,9 +118,9 @@ def check_names(meanings: dict[str, dict[tuple[str, str], Any]]) -> None:
 def order(collected: Collected) -> list[str]:
     """The groups, in an order in which those that others need come first."""
     groups: dict[str, None] = {}
-    seen: set[Place] = set()
+    seen: set[StatementPlace] = set()
     for root in collected.roots:
-        waiting: list[tuple[Place, Iterator[Place]]] = []
+        waiting: list[tuple[StatementPlace, Iterator[StatementPlace]]] = []
         if root not in seen:
             seen.add(root)
             waiting.append((root, iter(collected.statements[root].needs)))
@@ -141,7 +141,7 @@ def render(collected: Collected, groups: Sequence[str]) -> list[Piece]:
     lines = [text for _, text in sorted(collected.imports.items())]
     lines += [f"{name} = {text}" for name, text in sorted(collected.values.items())]
     pieces = [Piece("<values>", 1, "\n".join(lines))] if lines else []
-    of_group: dict[str, list[Place]] = {}
+    of_group: dict[str, list[StatementPlace]] = {}
     for place in sorted(collected.statements):
         of_group.setdefault(place.group, []).append(place)
     return pieces + [collected.statements[place].piece for group in groups for place in of_group[group]]
@@ -152,15 +152,15 @@ class _Collector:
 
     def __init__(self) -> None:
         self.collected = Collected()
-        self._objects: dict[tuple[int, str], list[Place]] = {}
-        self._unread: list[tuple[SourceFile, ast.stmt, dict[str, Any], Place]] = []
+        self._objects: dict[tuple[int, str], list[StatementPlace]] = {}
+        self._unread: list[tuple[SourceFile, ast.stmt, dict[str, Any], StatementPlace]] = []
 
     def finish(self) -> None:
         """Read the statements that were taken, and those that they need."""
         while self._unread:
             self._read(*self._unread.pop())
 
-    def take_object(self, value: Any, name: str, wanted_by: str) -> list[Place]:
+    def take_object(self, value: Any, name: str, wanted_by: str) -> list[StatementPlace]:
         """A class or function, by the file that it was written in."""
         known = self._objects.get((id(value), name))
         if known is not None:
@@ -184,13 +184,13 @@ class _Collector:
             ]
         if name != called:
             # Another name of it in the file that needs it; after it, in a group of its own.
-            alias = Place(f"<{name}>", 1, 0)
+            alias = StatementPlace(f"<{name}>", 1, 0)
             self.collected.statements[alias] = Statement(Piece(alias.group, 1, f"{name} = {called}"), places)
             places = [alias]
         self._objects[id(value), name] = places
         return places
 
-    def _take_closure(self, file: SourceFile, value: Any, namespace: Closure, wanted_by: str) -> list[Place]:
+    def _take_closure(self, file: SourceFile, value: Any, namespace: Closure, wanted_by: str) -> list[StatementPlace]:
         statement = standalone(file, value, line_of(value), namespace, wanted_by)
         meanings = self.collected.meanings.setdefault(value.__name__, {})
         if meanings.setdefault((file.path, value.__qualname__), value) is not value:
@@ -202,15 +202,15 @@ class _Collector:
 
     def _take_statement(
         self, file: SourceFile, statement: ast.stmt, namespace: dict[str, Any], group: str | None = None
-    ) -> list[Place]:
-        place = Place(group or file.path, statement.lineno, statement.col_offset)
+    ) -> list[StatementPlace]:
+        place = StatementPlace(group or file.path, statement.lineno, statement.col_offset)
         if place not in self.collected.statements:
             package = str(namespace.get("__package__") or "")
             self.collected.statements[place] = Statement(file.piece(statement, package))
             self._unread.append((file, statement, namespace, place))
         return [place]
 
-    def _read(self, file: SourceFile, statement: ast.stmt, namespace: dict[str, Any], place: Place) -> None:
+    def _read(self, file: SourceFile, statement: ast.stmt, namespace: dict[str, Any], place: StatementPlace) -> None:
         """Take what a statement needs."""
         package = str(namespace.get("__package__") or "")
         needs = self.collected.statements[place].needs
@@ -226,7 +226,9 @@ class _Collector:
                 wanted_by = f"operator {op_type!r} (used in {shown(file.path)}:{place.line})"
                 needs += self.take_object(prop, prop.__name__, wanted_by)
         for future in file.futures:
-            self.collected.statements[Place(place.group, future.lineno, 0)] = Statement(file.piece(future, package))
+            self.collected.statements[StatementPlace(place.group, future.lineno, 0)] = Statement(
+                file.piece(future, package)
+            )
 
     def _note(self, name: str, namespace: dict[str, Any], file: SourceFile) -> None:
         if name in namespace:
@@ -234,7 +236,9 @@ class _Collector:
             cell = namespace.captured.get(name, "") if isinstance(namespace, Closure) else ""
             self.collected.meanings.setdefault(name, {})[path, cell] = namespace[name]
 
-    def _take_name(self, file: SourceFile, user: ast.stmt, name: str, namespace: dict[str, Any]) -> list[Place]:
+    def _take_name(
+        self, file: SourceFile, user: ast.stmt, name: str, namespace: dict[str, Any]
+    ) -> list[StatementPlace]:
         binders = [binder for binder in file.binders.get(name, []) if binder is not user]
         if isinstance(namespace, Closure):
             if name in namespace.captured:
@@ -270,8 +274,8 @@ class _Collector:
             self._check_module(value.__name__, where)
             self.collected.imports[name] = f"import {value.__name__} as {name}"
             return []
-        found, places = self._take_from_cell(file, name, value, namespace)
-        if found:
+        in_cell, places = self._take_from_cell(file, name, value, namespace)
+        if in_cell:
             return places
         if isinstance(unwrapped(value), type | types.FunctionType) and getattr(builtins, name, None) is not value:
             return places + self._take_foreign(unwrapped(value), name, where)
@@ -285,7 +289,7 @@ class _Collector:
 
     def _take_from_cell(
         self, file: SourceFile, name: str, value: Any, namespace: dict[str, Any]
-    ) -> tuple[bool, list[Place]]:
+    ) -> tuple[bool, list[StatementPlace]]:
         """Take a value that another cell of a notebook made, unless it knows its own source; whether a cell did, and
         the statements."""
         value = unwrapped(value)
@@ -297,7 +301,7 @@ class _Collector:
         places += self._take_changes(cell or file, name, value, namespace)
         return cell is not None, places
 
-    def _take_changes(self, file: SourceFile, name: str, value: Any, namespace: dict[str, Any]) -> list[Place]:
+    def _take_changes(self, file: SourceFile, name: str, value: Any, namespace: dict[str, Any]) -> list[StatementPlace]:
         """The statements that changed what a name holds after it was made, and the functions that a container has."""
         if isinstance(value, types.ModuleType):
             return []
@@ -311,7 +315,7 @@ class _Collector:
                     changes += file.binders.get(named, [])
         return [place for statement in changes for place in self._take_statement(file, statement, namespace)]
 
-    def _take_foreign(self, value: Any, name: str, wanted_by: str) -> list[Place]:
+    def _take_foreign(self, value: Any, name: str, wanted_by: str) -> list[StatementPlace]:
         if not is_installed(value.__module__) and not is_bundled(value.__module__):
             return self.take_object(value, name, wanted_by)
         self._check_module(value.__module__, wanted_by)
