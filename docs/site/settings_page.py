@@ -13,17 +13,17 @@ __all__ = ["page"]
 
 HEAD = """# Settings
 
-Each is an environment variable of `opbox serve`; lists and objects are JSON in it. A variable `OPBOX_…` that is none of
-these stops the server at its start with a sentence, and so does a value that does not fit. What they are for is told in
-[Run a server](tutorials/serving.md).
+Each setting is an environment variable of `opbox serve`. Lists and objects are JSON. Unknown `OPBOX_` variables, and
+values that do not fit, stop the server at its start with an error. [Run a server](tutorials/serving.md) explains the
+settings.
 
 """
 
 TERMS = """## Terms of owners
 
-`OPBOX_TOKENS_FILE` may be a list of such entries, or an object with the list under `tokens` and terms under `owners`,
-by the names of the tokens. What terms leave out is as the settings above have it for everybody
-([Serve a team](tutorials/team.md) has an example).
+`OPBOX_TOKENS_FILE` may be a list of such entries, or an object: the list under `tokens`, terms under `owners` by
+the names of the tokens. Terms that an owner lacks are as the settings above
+([Serve a team](tutorials/team.md#accounts) has an example).
 
 """
 

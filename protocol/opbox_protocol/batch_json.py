@@ -1,4 +1,4 @@
-"""The header of a batch of commands as JSON: operators and attributes that recur in it are written once."""
+"""Writes the header of a batch of commands as JSON, with repeated operators and attributes written once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch_json(header: Mapping[str, Any]) -> str:
 
 
 def _pieces(commands: Sequence[Mapping[str, Any]]) -> list[str]:
-    """JSON of all commands, in pieces between which commas go."""
+    """Return the JSON of each command, to be joined by commas."""
     numbers: dict[tuple[str, int], int] = {}
     pieces: list[str] = []
     written = 0  # commands of which JSON has been made

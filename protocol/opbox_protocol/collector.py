@@ -1,4 +1,4 @@
-"""Python's garbage collector: it waits while a graph is made, and looks at what stays only once.
+"""Controls Python's garbage collector: it waits while a graph is built, and scans long-lived objects once.
 
 Writing, loading or compiling a graph makes many objects that stay, and the collector looks at all that there are each
 time a quarter more has come. For a graph of 10,000 nodes that is a third of the time (`benchmarks/bind.py`), and there
@@ -17,11 +17,11 @@ from contextlib import contextmanager
 __all__ = ["begin_tending", "collect", "collection_paused", "tend"]
 
 MANY = 50_000
-"""Objects that a block has made, beyond which they are set aside at its end."""
+"""Number of new objects from which on a block freezes them at its end."""
 OLD = 64
-"""So many collections of young objects come before one of all that is not set aside."""
+"""Number of young collections before one of all objects that are not frozen."""
 GROWN = 4_000_000
-"""Objects set aside beyond which they are looked through for rings."""
+"""Number of frozen objects from which on they are searched for cycles."""
 ITS_OWN = 5_000
 """Objects that a Python may set aside itself at its start: 3.12.1 has 375 of them. More are those of the program."""
 
@@ -34,7 +34,7 @@ _set_aside = 0
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """A block, or a decorated function, in which nothing is collected by itself; several may be at once, in threads.
+    """Switches automatic collection off in a block or a decorated function, also in several threads at once.
 
     A program that has switched the collector off finds it off afterwards.
     """

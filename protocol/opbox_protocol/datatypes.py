@@ -26,12 +26,12 @@ DATATYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
 }
-"""By the wire's name; little-endian, as bytes travel."""
+"""NumPy's little-endian type by the wire's name."""
 _NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 
 
 def datatype_of(dtype: Any) -> str:
-    """The wire's name of a numpy dtype.
+    """Return the wire's name of a numpy dtype.
 
     Raises:
         WireError: arrays of this type cannot travel.
@@ -48,7 +48,7 @@ def datatype_of(dtype: Any) -> str:
 
 
 def dtype_of(datatype: Any) -> np.dtype[Any]:
-    """The numpy dtype of a wire name.
+    """Return the numpy dtype of a wire name.
 
     Raises:
         WireError: it is no such name.

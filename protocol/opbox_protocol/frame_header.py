@@ -15,7 +15,7 @@ __all__ = ["MAX_RANK", "NO_LIMITS", "Limits", "decode_header"]
 
 MAX_RANK = 32
 COUNTED_BYTES = 1 << 18
-"""JSON is counted in pieces of this many bytes, between which other threads have their turn."""
+"""Bytes of JSON to count at a time; other threads run in between."""
 _NEITHER = bytes(set(range(256)) - set(b'"\\[]{}'))
 """All bytes but quotes, backslashes and brackets."""
 _NESTING = np.zeros(256, np.int8)
@@ -75,7 +75,7 @@ def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS, subject:
 
 
 def _count(text: bytes | memoryview, limits: Limits) -> None:
-    """LimitError when JSON has more values or keys than it may: by its commas, brackets and colons."""
+    """Raise LimitError if JSON has too many values or keys, counted by commas, brackets and colons."""
     if len(text) < min(limits.json_values, limits.json_keys):
         return  # each takes a byte
     characters = np.frombuffer(text, np.uint8)

@@ -27,7 +27,7 @@ class IdleThreads:
 
 
 def let_blas_threads_sleep() -> None:
-    """Have OpenBLAS's threads sleep soon after their work, unless the user says otherwise; before NumPy is imported."""
+    """Let OpenBLAS's threads sleep soon after their work; call it before NumPy is imported."""
     if VARIABLE not in os.environ:
         os.environ[VARIABLE] = str(TICKS)
         IdleThreads.too_late = "numpy" in sys.modules

@@ -1,4 +1,4 @@
-"""MXNet 1.9.1's facts: numbers, codes, and how attributes are written as text. Each stands here and nowhere else."""
+"""MXNet 1.9.1's numbers, codes and text forms of attributes, in this one place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 VERSION = 10901
-"""The version whose operators these are, as files have it."""
+"""MXNet's version number as symbol files store it."""
 
 # -- attributes of nodes ----------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ TYPES: tuple[np.dtype[Any], ...] = tuple(
 )  # fmt: skip
 """Element types by MXNet's number, as `__dtype__` and files of arrays have it."""
 STORAGE_TYPES = {"default": "0", "row_sparse": "1", "csr": "2"}
-"""By name, as `__storage_type__` has them."""
+"""Codes of storage types by name, as in `__storage_type__`."""
 GRAD_REQS = ("write", "add", "null")
 """The requests for a gradient: write it, add it to what is there, or leave it out."""
 

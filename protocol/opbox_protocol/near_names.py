@@ -8,7 +8,7 @@ from collections.abc import Iterable
 __all__ = ["near_names"]
 
 SHORTEST = 3
-"""Letters that say enough to suggest names which begin with them."""
+"""Minimum number of letters to suggest names that begin with them."""
 
 
 def near_names(name: str, known: Iterable[str], *, most: int = 3, cutoff: float = 0.6) -> list[str]:

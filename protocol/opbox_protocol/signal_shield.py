@@ -1,4 +1,4 @@
-"""Runs a function that no signal interrupts: what arrives meanwhile is handled when it has ended.
+"""Runs a function without interruption by signals; their handlers run when it has ended.
 
 shielded(session.hand_over, batch)      # Ctrl-C is raised before it or behind it, never in it
 
@@ -41,7 +41,7 @@ _INSTALLED = tuple({os.path.dirname(os.__file__) + os.sep, sys.prefix + os.sep, 
 
 
 class _Shield:
-    """What is noted while a shielded function runs.
+    """The signals that arrived while a shielded function runs.
 
     Attributes:
         postponed: the signals that came, in their order.
@@ -84,7 +84,7 @@ _user_code_callers: set[CodeType] = set()
 
 
 def shielded(function: Callable[..., T], *args: Any, on_interrupt: Callable[[], object] | None = None) -> T:
-    """Return `function(*args)`; signals that come meanwhile are handled behind it.
+    """Call `function(*args)`; handle signals that arrive meanwhile after it.
 
     Args:
         function: short, or it can be stopped: nothing else interrupts it.

@@ -72,4 +72,4 @@ class Transport(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections; the transport is not used again."""
+        """Close the connections; the transport must not be used again."""

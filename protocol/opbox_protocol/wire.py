@@ -47,12 +47,12 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 ALIGNMENT = 64
 
 _quoted: Callable[[str], str] = json.encoder.encode_basestring
-"""A string as JSON has it."""
+"""Return a string as JSON."""
 _INTEGERS = {int}
 _ALIGNED = f'"parameters":{{"tensor_alignment":{ALIGNMENT}}}'
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 LISTED = 1 << 15
-"""Values of JSON lists that become an array's at a time."""
+"""Number of JSON values to convert into an array at a time."""
 
 
 class TensorPlace(NamedTuple):

@@ -21,9 +21,9 @@ BEYOND = 2 << 30
 """Bytes beyond what is counted: threads' stacks, caches, what operators take in passing and freed blocks between."""
 
 RETURN_S = 1.0
-"""Seconds between two searches for freed memory: a search keeps the interpreter's lock, and others wait for it."""
+"""Seconds between two searches for freed memory. A search holds the interpreter's lock."""
 RETURN_BYTES = 64 << 20
-"""Freed bytes beyond which they are looked for at once."""
+"""Freed bytes from which on a search starts at once."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
@@ -63,7 +63,7 @@ class FreedMemory:
         self._lock = threading.Lock()
 
     def add(self, nbytes: int) -> None:
-        """So many bytes have been freed."""
+        """Count `nbytes` as freed."""
         with self._lock:
             self._nbytes = (self._nbytes or 0) + nbytes
 
@@ -81,7 +81,7 @@ class FreedMemory:
             self.return_all()
 
     def return_all(self) -> None:
-        """Return it, if there is any."""
+        """Return freed memory to the system, if there is any."""
         self._note_gone()
         with self._lock:
             nbytes, self._nbytes = self._nbytes, None

@@ -33,7 +33,7 @@ __all__ = ["ApiProcess", "create_app"]
 
 
 LAST_S = 2.0
-"""Seconds that workers have to end, at the least, when requests have taken the whole grace period."""
+"""Minimum seconds for workers to end, even if requests used up the grace period."""
 
 
 class ApiProcess:

@@ -23,11 +23,11 @@ __all__ = ["INLINE", "Lease", "Pool", "Segment", "map_shared", "unmap"]
 
 SMALLEST = 1 << 16
 INLINE = 1 << 15
-"""Bodies up to this many bytes travel inside a message, and take no buffer."""
+"""Bodies up to this many bytes travel inside a message, without a buffer."""
 LARGE = 4 << 20
-"""Bytes of a buffer from which on a thread unmaps it."""
+"""Buffers of at least this many bytes are unmapped by a thread."""
 KEEP_S = 30.0
-"""Seconds that an unused buffer is kept."""
+"""Seconds after which an unused buffer is freed."""
 
 _numbers = itertools.count(1)
 
@@ -79,7 +79,7 @@ class Lease:
         self.view = memoryview(segment.memory)[:nbytes]
 
     def release(self) -> None:
-        """Give the buffer back; once is enough, twice does no harm."""
+        """Return the buffer to its pool. Calling it twice is safe."""
         pool, self._pool = self._pool, None
         if pool is not None:
             with contextlib.suppress(BufferError):

@@ -97,7 +97,7 @@ class RawRequest:
         return self.body.view if isinstance(self.body, Lease) else self.body
 
     def release(self) -> None:
-        """Give a leased body back; twice does no harm."""
+        """Return a leased body to its pool. Calling it twice is safe."""
         if isinstance(self.body, Lease):
             self.body.release()
 

@@ -27,7 +27,7 @@ __all__ = ["error_response", "lay_out", "limits_of", "read", "serve"]
 
 Send: TypeAlias = "Callable[[RawResponse], None]"
 LARGE_JSON = 8 << 20
-"""Bytes that JSON takes at most, parsed, from which on they are returned to the system."""
+"""Parsed JSON of at least this many bytes is returned to the system when it is freed."""
 
 
 def limits_of(settings: Settings) -> wire.Limits:

@@ -17,7 +17,7 @@ DAY_S = 86_400.0
 
 @dataclass(slots=True)
 class DeviceTime:
-    """Sums.
+    """Waiting and running times of one owner on one device.
 
     Attributes:
         queue_s: seconds that runs waited for their turn.

@@ -93,7 +93,7 @@ class EmbeddedTransport:
         return self._engine.runs_at_once(path, seq)
 
     def close(self) -> None:
-        """Nothing to let go of: the engine is this process's."""
+        """Do nothing: the engine belongs to this process."""
 
 
 _transports: WeakSet[EmbeddedTransport] = WeakSet()

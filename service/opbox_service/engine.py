@@ -47,7 +47,7 @@ __all__ = ["Engine", "load_plugin"]
 
 
 class Engine:
-    """See the module. Safe to call from many threads.
+    """Runs calls that touch graphs, tensors or sessions. Safe to call from many threads.
 
     Args:
         settings: the limits.
@@ -243,7 +243,7 @@ class Engine:
         return not self._closed
 
     books = None
-    """Nobody counts what an engine in one's own process is used for."""
+    """None: an embedded engine counts no usage."""
 
     def metrics(self) -> tuple[bytes, str]:
         """NotFoundError: an engine in one's own process counts nothing."""

@@ -17,9 +17,9 @@ import numpy as np
 __all__ = ["PIECE", "parse_in_pieces"]
 
 PIECE = 1 << 17
-"""Bytes that are parsed at a time; shorter texts are parsed whole."""
+"""Bytes to parse at a time; shorter texts are parsed as a whole."""
 SCANNED = 1 << 18
-"""Bytes that are looked through at a time."""
+"""Bytes to scan at a time."""
 DEEPEST = 500
 """Nesting beyond which nothing is parsed, as settings.max_json_depth has it."""
 

@@ -23,11 +23,11 @@ from .json_pieces import parse_in_pieces
 __all__ = ["parse", "parsed_bytes", "write", "write_tensors"]
 
 SMALL = 1 << 16
-"""Bytes of JSON up to which nobody counts what it takes."""
+"""JSON up to this many bytes is not counted against a quota."""
 OBJECT_BYTES, VALUE_BYTES, TEXT_BYTES = 184, 72, 2
 """Bytes of memory, at most: of a key, each in an object of its own; of another value; of a character of strings."""
 PIECE = 1 << 15
-"""Values that are written at a time: other threads have their turn in between."""
+"""Number of values to write before other threads get their turn."""
 
 
 def parsed_bytes(size: int, values: int, keys: int) -> int:

@@ -12,7 +12,7 @@ from .settings import Settings
 __all__ = ["listen", "notify"]
 
 FIRST_FD = 3
-"""The first descriptor of systemd's sockets (sd_listen_fds)."""
+"""Number of the first descriptor that systemd passes (sd_listen_fds)."""
 
 
 def listen(settings: Settings) -> tuple[socket.socket, bool]:

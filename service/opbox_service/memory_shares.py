@@ -17,7 +17,7 @@ __all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "gpu_bytes", "h
 HOST = "cpu"
 """The device whose memory JSON and answers take, wherever the call runs."""
 LEAST = 16
-"""This part of the memory of sessions is there for processes with code, whatever other sessions have."""
+"""Share of the sessions' memory that is reserved for processes with code."""
 
 _log = Logger("opbox.memory")
 

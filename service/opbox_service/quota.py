@@ -23,17 +23,17 @@ FULL_DEVICE = (
     "free arrays, try again when others have freed theirs, or ask the server's administrator for more "
     "(OPBOX_MAX_DEVICE_BYTES)"
 )
-"""The advice when a device has no room left for anybody, where a larger quota of one's own would not help."""
+"""What an error advises when the whole device is full, so that a larger quota would not help."""
 GRAIN = 16 << 20
-"""Bytes that a budget draws from its parent at a time, so that most allocations ask nobody else."""
+"""Bytes that a budget takes from its parent at a time, so that most allocations need no parent."""
 NO_LIMIT: tuple[int, Mapping[str, int]] = (0, {})
 """The quotas of an owner who may have as much as the others."""
 SMALL = 1 << 16
-"""Arrays up to this size are checked, and not counted before somebody keeps them."""
+"""Arrays up to this size are checked on allocation, and counted only when they are kept."""
 
 
 class Budget:
-    """Bytes in use, of at most `limit`; a budget that has a parent draws them from that one.
+    """Counts bytes in use, up to `limit`. A budget with a parent takes its bytes from the parent.
 
     A session's budget has its owner's for a parent, and that one the device's: what all sessions together take is
     never more than there is, whatever each may have.
@@ -78,12 +78,12 @@ class Budget:
 
     @property
     def _free(self) -> int:
-        """The same, with what is idle staying."""
+        """Bytes that may be reserved without giving up idle ones."""
         own = self.limit - self.used
         return own if self._parent is None else min(own, self._drawn - self.used + self._parent._free)
 
     def check(self, nbytes: int) -> None:
-        """QuotaError when `nbytes` more would be too many, even when nothing is idle."""
+        """Raise QuotaError if `nbytes` more would exceed the limit, idle bytes given up."""
         try:
             self._check(nbytes)
         except QuotaError:
@@ -100,7 +100,7 @@ class Budget:
             self._parent._check(self.used + nbytes - self._drawn)
 
     def take(self, nbytes: int) -> None:
-        """Count `nbytes` more.
+        """Add `nbytes`; raise QuotaError if they exceed the limit.
 
         Raises:
             QuotaError: they would be too many, even when nothing is idle.
@@ -142,7 +142,7 @@ class Budget:
         self._drawn += drawn
 
     def give(self, nbytes: int) -> None:
-        """Count `nbytes` less; what has been closed counts nothing any more."""
+        """Subtract `nbytes`; a closed budget counts nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -236,7 +236,7 @@ class Budget:
 
 
 class Allocation:
-    """Memory that arrays and executors share: counted once, until the last of its users drops it.
+    """A reference-counted allocation: counted once, until its last user drops it.
 
     Args:
         budget: where it is counted.
@@ -257,12 +257,12 @@ class Allocation:
         self._users = 1
 
     def share(self) -> Allocation:
-        """The same memory, with one user more."""
+        """Share this allocation (reference count + 1)."""
         self._users += 1
         return self
 
     def drop(self) -> None:
-        """One user less; the last one gives the bytes back."""
+        """Drop one reference; the last one frees the bytes."""
         self._users -= 1
         if self._users == 0:
             self._budget.give(self._nbytes)

@@ -48,7 +48,7 @@ __all__ = ["Server", "main"]
 
 
 LINGER_S = 1.0
-"""Seconds that connections stay open to be told of a stop, where another server listens on the same port."""
+"""Seconds that connections stay open after a stop if another server shares the port."""
 _log = structlog.get_logger("opbox.serve")
 
 

@@ -20,7 +20,7 @@ from .turns import Turn
 __all__ = ["MOST_IN_ONE_PIECE", "NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
 
 NODES = 64
-"""The clock is read once in so many nodes."""
+"""Number of nodes between two readings of the clock."""
 MOST_IN_ONE_PIECE = 1 << 42
 """Multiplications of a library's call on a server: 110 s of one thread at 40 GFLOP/s, 220 s at half that. The default
 deadline is 300 s."""
@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.01
 
 
 class Task:
-    """One call.
+    """A call at work, which other threads may stop.
 
     Args:
         graph_seconds: processor time that reading, inferring or compiling one graph may take.

@@ -25,11 +25,11 @@ __all__ = ["NO_TURN", "PARKED", "Job", "Turn", "Turns"]
 
 QUANTUM_S = 0.02
 DEBT_S = 2.0
-"""The most that is paid back: who worked alone for long is not shut out for as long."""
+"""Maximum debt in seconds, so that long work alone is not followed by an equally long wait."""
 PARKED = 32
 """The most calls that wait in the middle of their work, by giving way; each keeps a thread."""
 FEWEST_SHARED = 3
-"""Places of which one is kept from an owner: of two, one core would have nothing to do beside an owner alone."""
+"""Number of slots from which on one owner may not use all of them."""
 LOOK_S = 0.05
 """Seconds after which a call that waits for its owner's library call looks whether it has been stopped."""
 
@@ -56,7 +56,7 @@ class Job:
 
 
 class Turn:
-    """A job's place among those that run.
+    """The slot in which a job runs.
 
     Attributes:
         wanted: whether others wait for it; looked at once a step.
@@ -75,7 +75,7 @@ class Turn:
         return self._turns.outlook(self._job.owner)
 
     def pass_on(self) -> None:
-        """Let others run who have worked less, if the call has worked for a quantum; returns in its next turn."""
+        """Give way to others after a quantum of work; return when it is this call's turn again."""
         if time.monotonic() - self.since >= QUANTUM_S:
             self._turns.pass_on(self, self._job)
 
@@ -136,7 +136,7 @@ class _Owner:
         return self.lanes[0 if job.interactive else 1].get(job.session) if self.lanes is not None else None
 
     def push(self, job: Job, *, first: bool) -> None:
-        """Have a job wait, behind those of its session or before them."""
+        """Queue a job, behind or before the others of its session."""
         if self.lanes is None:
             self.lanes = OrderedDict(), OrderedDict()
         lane = self.lanes[0 if job.interactive else 1].setdefault(job.session, _Lane())
@@ -162,7 +162,7 @@ class _Owner:
 
 
 class Turns:
-    """See the module. Safe to call from many threads.
+    """Decides which call runs next. Safe to call from many threads.
 
     Args:
         slots: how many calls run at a time.
@@ -297,7 +297,7 @@ class Turns:
         return turn
 
     def _enter(self, turn: Turn, job: Job) -> None:
-        """Give the turn a place."""
+        """Give the turn a slot."""
         self._running.add(turn)
         self._account(job).at_work += 1
         turn.wanted = bool(self._waiting)
@@ -333,7 +333,7 @@ class Turns:
         self._waiting += 1
 
     def _pop(self) -> Job | None:
-        """The job whose turn it is, if there is one for a place that is free."""
+        """Return the next job if a slot is free."""
         if not any(owner.waits and owner.at_work < self._most_of_owner for owner in self._owners.values()):
             return None
         while True:
@@ -360,7 +360,7 @@ class Turns:
         return owner, spent
 
     def _go_on_with(self, following: Job) -> None:
-        """Give a place that has become free to a job that waited."""
+        """Give a free slot to a waiting job."""
         if following.turn is None:
             begun = self._begin(following)
             self._start(lambda: self.run(begun, following))

@@ -21,9 +21,9 @@ __all__ = ["Expected", "InPieces", "RandomSeed", "Strict", "explain", "first_err
 
 M = TypeVar("M", bound=BaseModel)
 SHOWN = 80
-"""Characters of a wrong value that an error shows."""
+"""Maximum number of characters of a wrong value in an error."""
 PIECE = 8192
-"""Items of a list or an object that are validated at a time."""
+"""Number of items to validate at a time."""
 MANY = 64
 """Errors beyond which the first is looked for in a part of the values."""
 

@@ -12,7 +12,7 @@ from ..errors import GraphError, LimitError
 __all__ = ["check_size", "content_hash", "parse"]
 
 DUMPED_ITEMS = 512
-"""Items of a list that are written at a time."""
+"""Number of list items to write at a time."""
 
 
 def parse(document: Any) -> Any:

@@ -13,7 +13,7 @@ SOURCE = "__source__"
 
 N = TypeVar("N")
 Subgraph: TypeAlias = Sequence[tuple[N, int]]
-"""The heads of a graph inside a node."""
+"""Heads of a graph inside a node: nodes with output numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def _number(graph: Mapping[str, Any], key: str) -> int | None:
 
 
 class _NodeReader(Generic[N]):
-    """The nodes of a file so far."""
+    """Reads the nodes of a file one after the other."""
 
     def __init__(self, maker: Maker[N], version: int, marks: Mapping[str, str], level: int = 0) -> None:
         self.nodes: list[N] = []
@@ -143,7 +143,7 @@ class _NodeReader(Generic[N]):
         return inputs
 
     def _checked_inputs(self, listed: Sequence[Any], name: str) -> list[tuple[N, int]]:
-        """The same of what older versions wrote, or is wrong."""
+        """Read inputs as older versions wrote them; raise GraphError for others."""
         number = len(self.nodes)
         for value in listed:
             first = value[0] if isinstance(value, list | tuple) and value else value

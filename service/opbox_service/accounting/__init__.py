@@ -1,1 +1,1 @@
-"""Owners' quotas, usage and audit log, known to the API process alone, which runs no user's code."""
+"""Owners' quotas, usage and audit log. Only the API process has them, because it runs no user code."""

@@ -15,7 +15,7 @@ USUAL_URGENCY = 3
 
 
 def too_many_sessions(limit: int) -> str:
-    """The error for an owner who asks for a session beyond its `limit`."""
+    """Return the error for an owner who asks for more than `limit` sessions."""
     if not limit:
         return f"sessions: expected none, as your quota is 0, got one: make calls without a session, or {LARGER_QUOTA}"
     return (

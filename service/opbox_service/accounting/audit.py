@@ -1,4 +1,4 @@
-"""The audit log: who did what, a JSON object a line, added to and never rewritten.
+"""The audit log: who did what, as one JSON object per line. Lines are only appended.
 
 Lines are written by a thread, in the order in which they came, and are in the kernel's hands at once: a server that is
 killed loses what it has not come to, a few lines. Refusals that repeat are one line with their number, so that nobody
@@ -28,21 +28,21 @@ from ..logs import Logger
 __all__ = ["AuditLog"]
 
 REPEATED_S = 10.0
-"""Refusals that are alike are one line in so many seconds."""
+"""Seconds during which equal refusals share one line."""
 KINDS = 1000
-"""Kinds of refusals that are told apart at a time."""
+"""Maximum number of different refusals that are counted separately at a time."""
 WAITING = 10_000
-"""Lines that wait for the disk; what comes beyond is counted."""
+"""Maximum number of lines that wait for the disk; further lines are only counted."""
 TEXT = 300
-"""Characters of a value."""
+"""Maximum number of characters of a value in a line."""
 LOCKED_S = 2.0
-"""Seconds that a write waits for another server's."""
+"""Seconds to wait while another server writes the same file."""
 
 _log = Logger("opbox.audit")
 
 
 class AuditLog:
-    """See the module. Any thread may note something; none waits for the disk.
+    """Writes the audit log. Any thread may call it; none waits for the disk.
 
     Args:
         path: of the file that lines are added to; None to note nothing.

@@ -27,13 +27,13 @@ __all__ = ["Books"]
 LEDGER, LOG = "usage.sqlite", "audit.log"
 TICK_S = 1.0
 AT_ONCE = 32
-"""Owners that are described before the loop has its turn."""
+"""Number of owners to describe before other requests get the event loop."""
 
 _log = Logger("opbox.books")
 
 
 class Books:
-    """See the module. Used by the API process's loop.
+    """The server's accounts, usage and audit log, used by the API process's event loop.
 
     Args:
         settings: the quotas of everybody, and the directory for ledger and log.

@@ -16,7 +16,7 @@ from opbox_protocol.reports import MAX_NAMES
 __all__ = ["ReportedMetrics", "SessionHistory"]
 
 MAX_ENDED = 30
-"""Ended sessions of an owner."""
+"""Number of ended sessions to remember per owner."""
 MAX_POINTS, MAX_POINTS_ENDED = 600, 150
 """Points of a curve, while its session is open and afterwards: of more, every second one is left out."""
 
@@ -103,7 +103,7 @@ class SessionRecord:
 
 
 class SessionHistory:
-    """See the module. An owner is told of no session of another's."""
+    """The last sessions of each owner. An owner never sees another owner's sessions."""
 
     def __init__(self) -> None:
         self._owners: dict[str, dict[str, SessionRecord]] = {}

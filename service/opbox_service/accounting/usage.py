@@ -27,11 +27,11 @@ from ..logs import Logger
 __all__ = ["FLUSH_S", "SHOWN_DAYS", "DayUsage", "UsageLedger", "seconds_to_tomorrow", "today"]
 
 FLUSH_S = 2.0
-"""Between two writes: the most that a killed server loses."""
+"""Seconds between two writes; a killed server loses at most this much."""
 SHOWN_DAYS = 31
-"""The last days that are in memory and can be asked for; the file goes back further."""
+"""Number of recent days to keep in memory and to answer; the file goes back further."""
 _LOCKED_S = 2.0
-"""Seconds that a write waits for another server's."""
+"""Seconds to wait while another server writes the same file."""
 _LARGEST = (1 << 63) - 1
 
 _log = Logger("opbox.usage")
@@ -93,7 +93,7 @@ _READ = f"SELECT day, owner, {', '.join(_FIELDS)} FROM usage WHERE day >= ?"
 
 
 class UsageLedger:
-    """See the module. Its figures may be added and asked for by any thread; neither waits for the disk.
+    """The usage ledger. Any thread may add and read figures; neither waits for the disk.
 
     Args:
         path: the database; None to count in memory only.

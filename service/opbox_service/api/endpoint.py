@@ -33,7 +33,7 @@ from .sending import WORTH_COMPRESSING, asks_for_graph, send_answer, send_compre
 __all__ = ["ApiState", "Endpoint"]
 
 WATCHED_S = 0.05
-"""Seconds that a request may take before its client is watched."""
+"""Seconds after which the server checks whether the client is still connected."""
 
 _URGENCY = re.compile(rb"(?:^|[,\s])u=([0-7])(?![0-9])")
 
@@ -150,7 +150,7 @@ class Endpoint:
             )
 
     def count(self, owner: str, nbytes: int) -> None:
-        """Count so many bytes more, or less, of bodies and unread answers as an owner's."""
+        """Add `nbytes` (or subtract, if negative) to an owner's bodies and unread answers."""
         if nbytes:
             self.bytes += nbytes
             total = self.bytes_of_owner.get(owner, 0) + nbytes

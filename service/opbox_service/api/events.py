@@ -26,7 +26,7 @@ __all__ = ["Events"]
 
 INTERVAL_S = 1.0
 ANSWER_S = 2.0
-"""Seconds that a worker may take to answer; after that its last answer is shown again."""
+"""Seconds to wait for a worker's answer; after that its last answer is sent again."""
 
 
 class Events:

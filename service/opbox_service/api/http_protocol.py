@@ -26,13 +26,13 @@ __all__ = ["LINGER_BYTES", "LINGER_S", "RECEIVE_INTO", "HttpProtocol"]
 RECEIVE_INTO = "opbox.receive_into"
 """The ASGI extension whose value does what `receiving.receive_into` does, without copies."""
 HEAD_BYTES = 1 << 16
-"""Bytes that are read at a time for the parser."""
+"""Bytes to read at a time for the HTTP parser."""
 LINGER_S, LINGER_BYTES = 5.0, 256 << 20
 """Seconds and bytes in which a client is to notice that it has been answered before its request was whole."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """See the module. Its constructor is uvicorn's."""
+    """uvicorn's HTTP protocol, with large bodies received directly into their buffer."""
 
     _reader: _Reader
     _extensions: dict[str, Any]
@@ -46,7 +46,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport: Any = _LingeringTransport(transport, self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Called by asyncio when the connection has ended."""
         super().connection_lost(exc)
         self._extensions = {}  # which refers to this object
         self.transport.lost()
@@ -63,7 +63,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def on_message_begin(self) -> None:
-        """The parser has come to a request."""
+        """Called by the parser when a request's headers are complete."""
         super().on_message_begin()
         scope: Any = self.scope
         scope["extensions"] = self._extensions
@@ -177,7 +177,7 @@ class _Reader(asyncio.BufferedProtocol):
         return self._head if self._view is None else self._view[self._at :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were read there."""
+        """Called by asyncio when `nbytes` were read into the buffer."""
         http = self._http
         if self._view is None:
             if self._dropping:
@@ -198,7 +198,7 @@ class _Reader(asyncio.BufferedProtocol):
                 filled.set_result(None)
 
     def eof_received(self) -> None:
-        """The client sends no more."""
+        """Called by asyncio when the client has closed its side."""
         self._http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:

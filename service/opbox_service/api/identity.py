@@ -23,16 +23,16 @@ from .token_files import TokensFile, read_token, read_tokens
 __all__ = ["Identity", "Tokens"]
 
 CALLERS = 1000
-"""Authorization headers whose callers are remembered."""
+"""Number of Authorization headers whose callers are cached."""
 LOOK_S = 1.0
-"""Seconds between two looks at the files of tokens for changes, at the least."""
+"""Minimum seconds between two checks of the token files for changes."""
 
 _log = structlog.get_logger("opbox.tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A caller: what it makes belongs to `owner`.
+    """An authenticated caller; its sessions belong to `owner`.
 
     Attributes:
         expires: when its token ceases to be one; None for never.

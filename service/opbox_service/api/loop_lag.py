@@ -17,7 +17,7 @@ BEYOND_S = 2.0
 
 
 class LoopLag:
-    """See the module.
+    """Measures how late the event loop runs its callbacks.
 
     Args:
         in_flight: how many requests are being answered.
@@ -39,7 +39,7 @@ class LoopLag:
         self._set_at = self._busy_at = 0.0
 
     def request_began(self) -> None:
-        """Look at the loop from now on, unless it is looked at."""
+        """Start measuring, unless it is running already."""
         if not self._watching:
             self._watching = True
             self._set(asyncio.get_running_loop())

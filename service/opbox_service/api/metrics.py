@@ -29,7 +29,7 @@ __all__ = ["Metrics"]
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 300, 1800)
 LAGS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 OWNERS = 100
-"""Owners that have labels of their own; tokens come and go, and a label stays for as long as the server."""
+"""Number of owners with a label of their own; a label stays as long as the server runs."""
 OTHERS = "others"
 
 
@@ -73,7 +73,7 @@ class Metrics:
     content_type = CONTENT_TYPE_LATEST
 
     def text(self) -> bytes:
-        """The exposition."""
+        """Return the metrics as Prometheus text."""
         return generate_latest(self._registry)
 
     def _owner_label(self, owner: str) -> str:

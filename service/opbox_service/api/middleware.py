@@ -35,7 +35,7 @@ __all__ = ["Middleware"]
 
 NOBODY = Identity("", frozenset())
 REFUSED = (401, 403, 429, 507)
-"""Statuses that the audit log has: who was not let in, and who wanted more than a quota has."""
+"""Statuses that the audit log records: missing rights and exceeded quotas."""
 OVER_QUOTA = (429, 507)
 NEW_WORK = ("POST", "PUT")
 """Methods that a server which is stopping refuses; sessions and requests can be looked at, and ended, to the last."""
@@ -45,7 +45,7 @@ _log = structlog.get_logger("opbox.requests")
 
 
 class Middleware:
-    """An ASGI app around another.
+    """The ASGI middleware around every route.
 
     Args:
         app: takes what is no request: the server's start and stop.

@@ -15,7 +15,7 @@ from .request_context import Disconnected, Receive
 __all__ = ["content_length", "copy", "header_length", "non_finite", "receive_into", "receive_small"]
 
 COPIED = 1 << 18
-"""Bytes that are copied at a time."""
+"""Bytes to copy at a time."""
 
 _NON_FINITE = re.compile(rb"non-finite\s*=\s*\"?(string|null)\b", re.IGNORECASE)
 _DIGITS = re.compile(rb"[0-9]{1,18}")

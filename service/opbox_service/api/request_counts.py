@@ -39,7 +39,7 @@ class _Requests:
 
 
 class RequestCounts(Collector):
-    """See the module.
+    """Counts requests, their times and their bytes for the metrics.
 
     Args:
         bounds: the upper bounds of the buckets of times, in seconds.
@@ -70,7 +70,7 @@ class RequestCounts(Collector):
         self._sent += sent
 
     def count_commands(self, number: int) -> None:
-        """A batch of commands was taken."""
+        """Count a batch of commands."""
         self._commands += number
 
     def collect(self) -> Iterator[Metric]:

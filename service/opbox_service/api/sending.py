@@ -27,21 +27,21 @@ __all__ = [
 ]
 
 PIECE = 8 << 20
-"""Bytes of an answer that a client has `stall_s` to read."""
+"""Bytes of an answer that a client must read within `stall_s` seconds."""
 TURN = 1 << 20
 """Bytes of it that are written at a time, before others have their turn: a write is not interrupted, and a client that
 reads as fast as it is written to is not waited for."""
 COPIED = 1 << 17
-"""Bytes of an answer that is handed over as a copy, and at once."""
+"""Answers up to this many bytes are copied and sent at once."""
 
 WORTH_COMPRESSING = 4096
-"""Bytes of an answer from which on it is compressed for a client that asks."""
+"""Answers of at least this many bytes are compressed if the client accepts gzip."""
 WORTH_HASTE = 1 << 16
-"""Bytes of it from which on that is done at the fastest level."""
+"""Answers of at least this many bytes are compressed at the fastest level."""
 LARGEST_ERROR = 1 << 20
 """Bytes of an error's JSON object: only a process that runs somebody's code writes larger ones."""
 LONGEST_RETRY_S = 60.0
-"""The longest that a client is asked to wait before it tries again."""
+"""Maximum seconds in `Retry-After`."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()

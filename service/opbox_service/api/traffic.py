@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["ErrorEntry", "RequestEntry", "Traffic", "quantile"]
 
 WINDOW_S = 10.0
-"""The seconds up to now that `requests` counts."""
+"""Length in seconds of the window that `requests` counts."""
 MOST_REQUESTS = 5000
 """Requests that are looked at; where there are more, the window is as much shorter."""
 MOST_ERRORS = 200
@@ -54,7 +54,7 @@ class ErrorEntry:
 
 
 class Traffic:
-    """See the module.
+    """Counts recent requests while a client watches, and recent errors always.
 
     Attributes:
         watchers: how many watch; without any, requests are not noted.
@@ -67,14 +67,14 @@ class Traffic:
         self._errors: deque[ErrorEntry] = deque(maxlen=MOST_ERRORS)
 
     def watch(self) -> None:
-        """Somebody watches from now on, until `unwatch`."""
+        """Count requests from now on, until `unwatch`."""
         if not self.watchers:
             self._requests.clear()
             self._since = time.monotonic()
         self.watchers += 1
 
     def unwatch(self) -> None:
-        """One watcher less."""
+        """Remove one watcher."""
         self.watchers -= 1
 
     def note(self, owner: str, route: str, status: int, seconds: float) -> None:

@@ -22,7 +22,7 @@ __all__ = ["COMMANDS"]
 
 
 class Put(Command):
-    """A new array from a tensor of the request."""
+    """Create an array from a tensor of the request."""
 
     do: Literal["put"]
     id: Id

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ID_END", "Attrs", "Command", "Exchange", "Id", "Ids", "IdsByName", "IdsOrNone", "TypedCommand"]
 
 ID_END = 1 << 63
-"""Ids are below it."""
+"""Ids of arrays and executors are smaller than this."""
 
 Id = Annotated[
     int,
@@ -78,7 +78,7 @@ class Command(Strict):
 
     @abstractmethod
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        """Do it. All ids are checked before anything changes.
+        """Execute the command. All ids are checked before anything changes.
 
         Raises:
             MXNetError: what does not fit; nothing has changed.

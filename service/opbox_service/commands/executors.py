@@ -140,7 +140,7 @@ class Forward(Command):
 
 
 class Backward(Command):
-    """Gradients into the bound arrays, as grad_req says; null where an output is a loss.
+    """Compute gradients into the bound arrays, as grad_req says.
 
     `watch` has a number for each of the executor's `backward_outputs`, which is to become a copy of it, or null.
     """

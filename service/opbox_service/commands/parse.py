@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, type[Command]] = {
 # The types are those of a table, which no type checker reads.
 AnyCommand: TypeAlias = Annotated[Union[tuple(COMMANDS.values())], Field(discriminator="do")]  # type: ignore[valid-type]  # noqa: UP007
 PIECE = 512
-"""Commands that are validated at a time: other threads have their turn in between."""
+"""Number of commands to validate before other threads get their turn."""
 _BATCH: TypeAdapter[list[Command]] = TypeAdapter(list[AnyCommand])
 _ONE: TypeAdapter[Command] = TypeAdapter(AnyCommand)
 

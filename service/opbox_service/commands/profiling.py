@@ -14,7 +14,7 @@ from .operators import operator_of
 __all__ = ["COMMANDS", "run_profiled"]
 
 MAX_TAKEN = 1 << 13
-"""Events of one answer."""
+"""Maximum number of events in one answer."""
 
 
 class RecordProfile(Command):

@@ -31,7 +31,7 @@ __all__ = ["TableImage", "pack", "unpack"]
 
 @dataclass(slots=True)
 class TableImage:
-    """See the module.
+    """Writes a table's arrays and executors as bytes.
 
     Attributes:
         header: plain JSON.

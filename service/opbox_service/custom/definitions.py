@@ -28,9 +28,9 @@ __all__ = ["BASES", "UploadedOperator", "Definitions", "active"]
 
 BASES: Mapping[str, type] = {"Custom": CustomOpProp, "_NumpyOp": NumpyOp, "_NDArrayOp": NDArrayOp}
 MOST = 1000
-"""Sources of a session."""
+"""Maximum number of operator sources per session."""
 MOST_WARNINGS = 100
-"""Sentences that wait for an answer to go with."""
+"""Maximum number of warnings that wait for the next answer."""
 _active: ContextVar[Definitions | None] = ContextVar("opbox_definitions", default=None)
 _numbers = itertools.count(1)
 

@@ -215,7 +215,7 @@ class _Missing(NDArray):
 
     @_id.setter
     def _id(self, value: int) -> None:
-        """There is no array to have a number."""
+        """Ignore the number: there is no array to have one."""
 
     def __repr__(self) -> str:
         return f"<NDArray that is not there: {self._reason}>"

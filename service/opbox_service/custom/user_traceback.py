@@ -26,7 +26,7 @@ _OURS = tuple(str(Path(file).parent) + "/" for file in _FILES if file)
 READ_ONLY = ("assignment destination is read-only", "output array is read-only")
 """NumPy's messages for an array that may not be written to."""
 MESSAGE = 10_000
-"""Characters of an exception's own message that are kept."""
+"""Maximum number of characters of an exception's own message."""
 
 
 @calls_user_code

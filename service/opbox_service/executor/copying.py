@@ -43,7 +43,7 @@ def _take_in(p: Any, ctx: OpContext, inputs: Sequence[Array], outputs: Sequence[
 _COPY = Compute(_copy, accumulates=True)
 _TAKE_IN = Compute(_take_in)
 _REORDERS = (ONEDNN_REORDER, CUDA_REORDER)
-"""Each for its device; others are copied."""
+"""Copy kernels by device; other devices use plain copies."""
 
 
 def copy_step(plan: Plan, name: str, source: int, target: int, req: OpReq) -> Step:

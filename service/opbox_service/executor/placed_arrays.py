@@ -19,7 +19,7 @@ __all__ = ["PlacedArrays", "written_apart"]
 
 
 class PlacedArrays:
-    """See the module.
+    """The arrays of a plan's values.
 
     Args:
         plan: whose values they are.

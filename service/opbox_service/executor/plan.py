@@ -25,7 +25,7 @@ from .allocation import bytes_of
 __all__ = ["UNWANTED", "Part", "Plan", "Step", "Value"]
 
 UNWANTED = -1
-"""In `Step.writes`: an output that nobody reads."""
+"""Marks, in `Step.writes`, an output that is unused."""
 OBJECT_BYTES = 1024
 """Bytes of a value, or of a step with its prepared call, as a Python object; a convolution's step takes six."""
 

@@ -176,7 +176,7 @@ class BoundPlan:
         self._left_out = False
         """True if the last forward was an inference by the plan for it, which leaves nothing for backward."""
         self._seen: int | None = None
-        """The number that the last inference was given."""
+        """The parameters' version of the last inference."""
         self.forwards = self.backwards = 0
         self.memory = Memory(
             int(self._arena.nbytes),

@@ -202,12 +202,12 @@ class _Layout:
         return offset
 
     def arrays(self, ctx: OpContext, room: Array) -> dict[tuple[str, str | int], Array]:
-        """The arrays in a room, by place."""
+        """The arrays in a body's scratch, by their place."""
         return {
             place: ctx.backend.view(room, offset, self._values[place].shape, self._values[place].dtype)
             for place, offset in self._offsets.items()
         }
 
     def arena(self, room: Array) -> Array:
-        """The arena in a room."""
+        """The arena in a body's scratch."""
         return room[self._arena[0] : self._arena[1]]

@@ -44,10 +44,10 @@ HEADERS: Headers = (
     (b"cache-control", b"no-cache"),
 )
 DOCS_POLICY = POLICY.partition("; require-trusted-types-for")[0].replace("img-src 'self'", "img-src 'self' data:")
-"""Without trusted types, which Swagger UI does not know; and its style sheet has its pictures in it."""
+"""The content policy for Swagger UI: no trusted types, pictures inside its style sheet allowed."""
 DOCS_HEADERS: Headers = ((b"content-security-policy", DOCS_POLICY.encode()), *HEADERS[1:])
 LIBRARY_HEADERS: Headers = (*DOCS_HEADERS[:-1], (b"cache-control", b"public, max-age=604800"))
-"""Its files are large, and their addresses change with their version."""
+"""Browsers may cache Swagger UI's files: their addresses change with the version."""
 
 
 def document(place: Place, call: Call, done: Done) -> None:

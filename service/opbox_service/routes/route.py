@@ -22,9 +22,9 @@ __all__ = ["Handler", "Route", "RouteTable", "RunsOn"]
 
 METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")
 RECENT_PATHS = 1024
-"""Paths with parameters that are found without matching them again: those of the sessions at work."""
+"""Number of matched paths to remember: those of active sessions."""
 RECENT_LENGTH = 100
-"""Characters of such a path."""
+"""Maximum number of characters of a remembered path."""
 
 
 class Handler(Protocol):

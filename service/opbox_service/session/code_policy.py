@@ -16,7 +16,7 @@ __all__ = ["UNWATCHED", "CodePolicy", "Watcher"]
 BRINGING = ("define", "compile")
 """Commands that bring code."""
 LISTED = 100
-"""Pieces of a batch that are reported one by one."""
+"""Maximum number of uploads of a batch that the audit log lists one by one."""
 
 
 class Watcher(Protocol):
@@ -31,7 +31,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CodePolicy:
-    """See the module.
+    """Accepts or refuses uploaded code, and reports it.
 
     Attributes:
         watcher: learns of each command.
@@ -83,4 +83,4 @@ def _digest(command: Any) -> str:
 
 
 UNWATCHED = CodePolicy()
-"""Code is accepted, and nobody watches."""
+"""Accepts code without a supervisor, for an embedded engine."""

@@ -49,13 +49,13 @@ from .moving import MovedError
 __all__ = ["ReportedValues", "ServerSession"]
 
 MAX_REPORTS = 64
-"""Reports that wait to be taken: they are, once a second."""
+"""Maximum number of reports that wait; they are collected once a second."""
 ReportedValues = tuple[float, int, int | None, Mapping[str, float | None]]
 """When (in seconds since 1970), after how many steps, in which epoch, and the values by name."""
 
 
 class ServerSession:
-    """See the module.
+    """A device stream that runs batches of commands in order.
 
     Args:
         id, owner: its random name, and whose it is.
@@ -473,7 +473,7 @@ class ServerSession:
         self._highest = max(self._highest, *self._awaited, 0)
 
     def stay(self, error: BaseException) -> None:
-        """Go on here: the move has failed, and so does the command that wanted it."""
+        """Continue here after a failed move; the command that caused it fails too."""
         with self._lock:
             if self.closed is not None:
                 return

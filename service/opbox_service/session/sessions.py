@@ -31,9 +31,9 @@ from .session import ReportedValues, ServerSession
 __all__ = ["Sessions", "ended_by_admin", "no_such"]
 
 REMEMBERED = 10_000
-"""Ended sessions whose owners still learn why they ended."""
+"""Number of ended sessions whose end is remembered, to tell their owners why."""
 LATE_S = 2.0
-"""Between two looks at the sessions; they are looked at twice a second."""
+"""Seconds between two checks of all sessions."""
 
 
 def no_such(id: str) -> NotFoundError:
@@ -226,7 +226,7 @@ class Sessions:
         raise not_yours(id, to_end=to_end)
 
     def find(self, owner: str, id: str) -> ServerSession | None:
-        """The owner's session; None when there is none."""
+        """Return the owner's session, or None."""
         session = self._sessions.get(id)
         return session if session is not None and session.owner == owner else None
 

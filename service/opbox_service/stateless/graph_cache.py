@@ -24,15 +24,15 @@ from ..task import graph_budget
 __all__ = ["GraphCache", "RecurringGraph", "is_shareable"]
 
 SPELT_NODES = 10_000
-"""Larger documents are not looked up by their spelling: writing one would hold up other threads."""
+"""Maximum number of nodes of a document to look up by its text: writing a larger one blocks other threads."""
 LARGEST_GRAPHS = 4
-"""So many of the largest graphs may be kept, or more smaller ones that have no more nodes together."""
+"""Number of graphs of maximum size that fit into the cache; of smaller graphs more fit."""
 KEPT_NODES = 20_000
-"""So many nodes of all graphs together stay however long nobody uses them, which is 25 MB."""
+"""Number of nodes, over all graphs, that stay cached while unused (25 MB)."""
 KEEP_S = 30.0
-"""Seconds that graphs beyond these are kept unused."""
+"""Seconds that further graphs stay cached while unused."""
 NODE_BYTES = 1200
-"""Bytes that a node takes, about."""
+"""Approximate bytes per node."""
 PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 

@@ -18,7 +18,7 @@ __all__ = ["LARGEST", "ReadHeader", "RecentHeaders"]
 LARGEST = 1 << 14
 """Bytes of a header that is kept; parsed it takes some twenty times as many. Large graphs are sent by their hash."""
 MOST = 64
-"""Headers that are kept."""
+"""Number of headers to cache."""
 
 
 class ReadHeader(NamedTuple):
@@ -36,7 +36,7 @@ class ReadHeader(NamedTuple):
 
 
 class RecentHeaders:
-    """See the module. Safe to use from many threads; the oldest header goes first."""
+    """A cache of parsed headers, for many threads; the oldest header is dropped first."""
 
     def __init__(self) -> None:
         self._headers: dict[tuple[str, bytes], ReadHeader] = {}

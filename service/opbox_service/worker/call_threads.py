@@ -39,7 +39,7 @@ class CallThreads:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._free = 0
-        """Threads that wait, less what waits for a thread."""
+        """Number of idle threads minus waiting work."""
         self._closed = False
         self._lock = threading.Lock()
 
@@ -58,7 +58,7 @@ class CallThreads:
             self._queue.put(work)
 
     def shutdown(self) -> None:
-        """Take no more, and wait until all that was submitted has been done."""
+        """Refuse further work and wait until everything submitted has run."""
         with self._lock:
             self._closed = True
             for _ in self._threads:

@@ -12,7 +12,7 @@ from . import messages
 __all__ = ["Channel"]
 
 TURN, DRAIN = 64, 4096
-"""Messages that are read before others have their turn, and at the end."""
+"""Number of messages to read before other callbacks get their turn."""
 
 
 class Channel:
@@ -81,11 +81,11 @@ class Channel:
         self._loop.remove_writer(self._sock.fileno())
 
     def read(self) -> None:
-        """Read from now on what comes."""
+        """Start reading."""
         self._loop.add_reader(self._sock.fileno(), self._read, TURN)
 
     def stop_reading(self) -> None:
-        """Leave what comes where it is."""
+        """Stop reading."""
         self._loop.remove_reader(self._sock.fileno())
 
     def read_rest(self) -> None:

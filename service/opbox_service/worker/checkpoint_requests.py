@@ -24,7 +24,7 @@ _log = structlog.get_logger("opbox.workers")
 
 
 class CheckpointRequests:
-    """See the module.
+    """Serves one worker's requests to save and load checkpoints.
 
     Args:
         store: where checkpoints are; None where there is no place.

@@ -26,7 +26,7 @@ PROCESS_BYTES = 80 << 20
 
 
 class CodeMemory:
-    """See the module.
+    """Measures and limits the memory of all processes with code.
 
     Args:
         settings: of the server.

@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 
 def main(argv: list[str]) -> None:
-    """Run it; see the module."""
+    """Confine this process, then serve calls."""
     sock, page, trace = socket.socket(fileno=int(argv[0])), int(argv[1]), int(argv[2])
     message, _ = messages.receive(sock)
     if not message:

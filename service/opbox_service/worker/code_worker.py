@@ -63,7 +63,7 @@ _log = structlog.get_logger("opbox.code")
 
 
 class CodeWorker(Worker):
-    """See the module.
+    """The supervisor of one code process.
 
     Args:
         settings: of the server.
@@ -158,7 +158,7 @@ class CodeWorker(Worker):
         return {"bounds": asdict(bounds), **further}
 
     def begin(self) -> None:
-        """Start; `up` waits until it has."""
+        """Start the process; `up` waits until it is ready."""
         self._starting = asyncio.create_task(self.start())
         self._starting.add_done_callback(lambda task: task.cancelled() or task.exception())
 

@@ -46,7 +46,7 @@ _log = structlog.get_logger("opbox.code")
 
 
 class CodeWorkers:
-    """See the module.
+    """The pool of code workers.
 
     Args:
         settings: of the server.
@@ -278,7 +278,7 @@ class CodeWorkers:
             self._on_end(worker)
 
     def forget(self, id: str) -> None:
-        """Know nothing of a session that it has been given too late."""
+        """Forget a session that arrived after its process had ended."""
         self._taken.pop(id, None)
 
     def quota(self, owner: str, worker: CodeWorker) -> OwnerQuota:

@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION = 0x20080522
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 ADDRESSES = 4 << 30
-"""Address space beyond the memory that may be used."""
+"""Bytes of address space allowed beyond the memory limit."""
 _READ = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -49,7 +49,7 @@ class User:
         raise NotReadyError(f"user ids: expected a free one from {first} to {first + USERS}, got none: try again later")
 
     def release(self) -> None:
-        """Give it back; nothing of that user runs any more."""
+        """Release the user id; no process of that user runs any more."""
         self._claim.close()
 
 

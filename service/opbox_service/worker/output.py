@@ -20,7 +20,7 @@ the server busy."""
 
 
 class Output:
-    """The server's end of the pipe.
+    """Reads a code process's output from the server's end of the pipe.
 
     Args:
         write: gets each line.
@@ -41,7 +41,7 @@ class Output:
         self._pause: asyncio.TimerHandle | None = None
 
     def started(self) -> None:
-        """The process has the other end."""
+        """Close the process's end of the pipe, after the process has inherited it."""
         os.close(self.fd)
         self.fd = -1
         self._resume()

@@ -27,13 +27,13 @@ from .worker import Worker
 __all__ = ["SHARED", "OwnerWorkers"]
 
 SHARED = 4
-"""The worker that owners share has this part of the device's memory, a fourth."""
+"""Share of the device's memory for the worker that owners share."""
 SMALLEST = 16
-"""No owner gets a worker with less than this part of it, unless its quota is less."""
+"""Minimum share of the device's memory for an owner's worker, unless the quota is smaller."""
 FREE_BYTES = 256 << 20
-"""Bytes that the machine must have free for another process."""
+"""Minimum free bytes on the machine to start another process."""
 MOST = 64
-"""Workers of owners at a time."""
+"""Maximum number of owners' workers at a time."""
 
 _log = structlog.get_logger("opbox.workers")
 
@@ -47,7 +47,7 @@ class _OwnerWorker:
 
 
 class OwnerWorkers:
-    """See the module.
+    """The pool of owners' workers.
 
     Args:
         settings: of the server.

@@ -51,7 +51,7 @@ __all__ = ["main", "run"]
 REPORT_S = 0.05
 """Seconds on the device that are reported with the next answer, and do not wait for the second to end."""
 LISTED = 64
-"""Rows of a message; there is room for more."""
+"""Maximum number of rows in a message, well below its size limit."""
 REPORTED = 16
 """Rows of a message with values of trainings, whose names are long at the most."""
 SWITCH_S = 0.001

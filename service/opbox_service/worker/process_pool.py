@@ -46,7 +46,7 @@ __all__ = ["ProcessPool"]
 ENDED_FIRST = 1000
 """Sessions that ended before it was known that they had begun."""
 SHARE_S = 1.0
-"""Seconds after which the processors are shared anew."""
+"""Seconds between two distributions of the processors."""
 REMEMBERED = 100_000
 """Sessions whose worker is known; those of the longest ago are forgotten first, when they have ended."""
 
@@ -54,7 +54,7 @@ _log = structlog.get_logger("opbox.workers")
 
 
 class ProcessPool:
-    """See WorkerPool."""
+    """A WorkerPool of processes."""
 
     def __init__(self, settings: Settings, books: Books, checkpoints: FileCheckpoints | None = None) -> None:
         self._settings = settings

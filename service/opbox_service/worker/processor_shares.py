@@ -46,7 +46,7 @@ def steps_of(weights: Mapping[Sharer, float]) -> dict[Sharer, int]:
 
 
 class ProcessorShares:
-    """See the module.
+    """Shares the processors among worker processes by owners' weights.
 
     Args:
         reversible: whether processes can be made less nice again; by default, whether this process may.
@@ -58,7 +58,7 @@ class ProcessorShares:
         self._steps: dict[Sharer, int] = {}
 
     def use(self, worker: Sharer, owner: str, weight: float) -> None:
-        """An owner of this weight has a call for a process."""
+        """Note a call of an owner with this weight in a process."""
         uses = self._uses.get(worker)
         if uses is None:
             uses = self._uses[worker] = {}

@@ -34,7 +34,7 @@ _log = structlog.get_logger("opbox.code")
 
 
 class SessionMoves:
-    """See the module.
+    """Moves sessions from shared workers to processes of their own.
 
     Args:
         code: has processes for sessions with code.

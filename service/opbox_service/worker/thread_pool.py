@@ -39,7 +39,7 @@ _log = structlog.get_logger("opbox.engine")
 
 
 class ThreadPool:
-    """See WorkerPool.
+    """A WorkerPool of threads in this process.
 
     Args:
         settings: of the server.
@@ -102,7 +102,7 @@ class ThreadPool:
         return self._times.sums() if self._times is not None else {}
 
     def abandon(self) -> None:
-        """Nothing: threads end with the process that they are in."""
+        """Do nothing: threads end with their process."""
 
     def lease(self, request: RawRequest, nbytes: int) -> Lease:
         return self._pool.lease(nbytes)

@@ -113,7 +113,7 @@ class Worker:
 
     @property
     def ready(self) -> bool:
-        """True if it takes calls."""
+        """True if the worker accepts calls."""
         return self._started.done() and not self.ended and not self.stopping
 
     @property
@@ -186,7 +186,7 @@ class Worker:
         return WorkerDiedError(f"the worker process that ran this call ended ({reason_of(code)}): try again")
 
     async def stop(self, grace_s: float) -> None:
-        """Let it finish what it has accepted, then end it; by force after `grace_s`."""
+        """Let the process finish accepted work, then stop it; kill it after `grace_s` seconds."""
         self.stopping = True
         if self.ended:
             return
@@ -205,7 +205,7 @@ class Worker:
             self._send({"kind": "stop"})
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill the process."""
         if self._process is not None and not self.ended:
             self._process.send_signal(signal.SIGKILL)
 

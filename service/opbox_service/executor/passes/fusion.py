@@ -38,9 +38,9 @@ MOST_STEPS = 12_000
 a second, gradients too."""
 MOST_MEMBERS = 24
 MOST_ARRAYS = 24
-"""Inputs and outputs: a CUDA kernel has a letter for each."""
+"""Maximum number of inputs and outputs of a group: a CUDA kernel names each by a letter."""
 MOST_LEAVES = 160
-"""Names and numbers in a formula that is written out: what two read is there twice."""
+"""Maximum number of terms of a formula when written out, shared terms counted each time."""
 _WORK = (np.dtype(np.float32), np.dtype(np.float64))
 
 _log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class _Fusion:
         return _Formulas(formulas, work, call.outputs[0].shape, *size(formulas))
 
     def _take(self, t: int, step: Step, formulas: _Formulas | None) -> None:
-        """Put a step into the groups that it reads, or end those."""
+        """Add a step to the groups that it reads, or close these groups."""
         values = self.plan.values
         joined: dict[_StepGroup, None] = {}
         ended: dict[_StepGroup, None] = {}
@@ -244,7 +244,7 @@ class _Fusion:
         return self.left[v] > within or value.array is not None or value.part is not None
 
     def _end(self, group: _StepGroup) -> None:
-        """Let nothing more come into the group."""
+        """Close the group: no step may join it."""
         for v in group.outputs:
             part = self.plan.values[v].part
             owners = self.owner.get(v if part is None else part.base, [])

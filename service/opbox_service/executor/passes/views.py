@@ -15,7 +15,7 @@ __all__ = ["views"]
 
 
 def views(plan: Plan) -> Plan:
-    """The plan, its views marked."""
+    """Mark the steps of a plan that need not run because their output is a view."""
     for step in plan.steps:
         op = step.node.op
         if op is not None and op.get_attr("TIsView") and step.req[0] == OpReq.WRITE:

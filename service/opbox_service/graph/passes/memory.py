@@ -32,7 +32,7 @@ __all__ = ["External", "MemoryPlan", "StepUse", "aligned", "plan_memory"]
 
 FOREVER = 1 << 60
 MANY = 4000
-"""Groups beyond which only the quick way of placing them is tried."""
+"""Number of groups from which on only the fast placement is tried."""
 
 
 class StepUse(NamedTuple):
@@ -54,7 +54,7 @@ class StepUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A value whose memory is not the planner's.
+    """A value in memory that the planner does not manage, such as a user's array.
 
     Attributes:
         adopt: whether values that flow into it in place may live there before: only where its first step may be
@@ -99,7 +99,7 @@ class MemoryPlan:
 
 @dataclass(slots=True, eq=False)
 class _MemoryGroup:
-    """Values in the same memory."""
+    """Values that share memory."""
 
     nbytes: int
     first: int
