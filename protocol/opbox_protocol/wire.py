@@ -50,6 +50,8 @@ _quoted: Callable[[str], str] = json.encoder.encode_basestring
 """Return a string as JSON."""
 _INTEGERS = {int}
 _ALIGNED = f'"parameters":{{"tensor_alignment":{ALIGNMENT}}}'
+_BEYOND = 2.0**63
+"""From here on parsers of JSON have floats for integers that their type does not hold, and those are others."""
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 LISTED = 1 << 15
 """Number of JSON values to convert into an array at a time."""
@@ -289,8 +291,9 @@ def _values(name: str, data: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any,
         return np.asarray(whole, dtype).reshape(values.shape)
     if values.dtype.kind not in "fiub" and values.size:
         values = np.asarray(data, dtype=object)
-        return np.asarray([_real(name, value) for value in values.reshape(-1)], dtype).reshape(values.shape)
-    return values.astype(dtype)
+        values = np.asarray([_real(name, value) for value in values.reshape(-1)]).reshape(values.shape)
+    with np.errstate(over="ignore"):  # what is larger than its type's numbers becomes infinite
+        return values.astype(dtype)
 
 
 def _real(name: str, value: Any) -> float:
@@ -308,11 +311,11 @@ def _whole(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
         if value in (0, 1):
             return bool(value)
         raise WireError(f"tensor {name!r}: expected booleans under data, got {excerpt(value, 40)}")
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < _BEYOND:
         value = int(value)
-    if type(value) not in (int, bool):
+    if type(value) not in (int, bool) and not (isinstance(value, float) and value.is_integer()):
         raise WireError(f"tensor {name!r}: expected integers under data, got {excerpt(value, 40)}")
     bounds = np.iinfo(dtype)
-    if not bounds.min <= value <= bounds.max:
+    if not bounds.min <= value <= bounds.max or isinstance(value, float):
         raise WireError(f"tensor {name!r}: expected values of {dtype} ({bounds.min} to {bounds.max}), got {value}")
     return value

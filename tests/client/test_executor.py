@@ -345,6 +345,23 @@ def test_a_monitors_numbers_have_the_digits_of_their_type() -> None:
     assert monitor.toc() == [(1, "a", "0.1\t")]
 
 
+def test_a_monitor_collects_arguments_and_auxiliary_states() -> None:
+    """Behind what the operators have put out, as they are after the batch."""
+    net = mx.sym.BatchNorm(mx.sym.Variable("x"), momentum=0.5, name="bn")
+    executor = net.simple_bind(mx.cpu(), x=(2, 1))
+    executor.aux_dict["bn_moving_mean"][:] = 1
+    executor.aux_dict["bn_moving_var"][:] = 1
+    monitor = mx.mon.Monitor(1, stat_func=lambda array: array, pattern="x|bn_m|bn_output")
+    monitor.install(executor)
+    monitor.tic()
+    executor.forward(is_train=True, x=mx.nd.array([[4], [6]]))
+    executor.backward(mx.nd.ones((2, 1)))
+    shown = [(name, text.split()[-1].strip("[]")) for _, name, text in monitor.toc()]
+    assert [name for name, _ in shown] == ["bn_output", "bn_mean", "x", "bn_moving_mean", "bn_moving_var"]
+    assert dict(shown)["bn_moving_mean"] == "3.0"  # half of 1 and half of 5
+    assert dict(shown)["bn_moving_var"] == "1.0"
+
+
 def test_what_of_backward_cannot_be_watched() -> None:
     executor = mlp().simple_bind(mx.cpu(), data=(4, 5))
     executor.forward(is_train=True)

@@ -159,6 +159,27 @@ def test_assignment_of_arrays_casts_and_broadcasts(x: mx.NDArray) -> None:
         x[:] = np.ones((2, 2))
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(0, slice(0, 1), (slice(None), slice(1, 3)), (slice(None), slice(None, None, 2)), slice(None, None, 2)),
+        *([0, 2], ([0, 1], [1, 2]), (slice(None), [0, 3]), np.array([[True, False, True, False]] * 3), slice(None)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("dtype", "of"), [("int32", "float32"), ("float16", "float64"), ("float32", "int64")])
+def test_assignment_of_another_type_is_a_cast(key: Any, dtype: str, of: str) -> None:
+    """By MXNet 1.9.1: towards zero, whatever the part is and wherever the value lies."""
+    expected = np.zeros((3, 4), dtype)
+    value = np.asarray(np.linspace(-7.7, 7.7, expected[key].size).reshape(expected[key].shape), of)
+    expected[key] = value
+    for given_value in (mx.nd.array(value, dtype=of), value, value.tolist()):
+        array = mx.nd.zeros((3, 4), dtype=dtype)
+        array[key] = given_value
+        assert array.dtype == np.dtype(dtype).type
+        np.testing.assert_array_equal(array.asnumpy(), expected)
+
+
 def test_index_out_of_bounds(x: mx.NDArray) -> None:
     with pytest.raises(IndexError, match="index 5: expected -2 to 1 on axis 0"):
         x[5]

@@ -175,7 +175,9 @@ def test_what_is_accepted_is_finished_and_what_is_new_refused(start: Callable[..
     assert (refused.status, refused.http["retry-after"], refused.http["connection"]) == (503, "1", "close")
     assert refused.error == "the server is stopping: try again when it, or the one in its place, is ready"
     assert session.run({"do": "free", "ids": []}).status == 503
+    assert server.json("PUT", "/v1/graphs", {"graph": IDENTITY}, owner="bob").status == 503
     assert server.call("GET", session.path, owner="bob").status == 200
+    assert server.call("DELETE", session.path, owner="bob").status == 200
     slow.join(30)
     assert [(answer.status, answer.tensors["y_output"].tolist()) for answer in answers] == [(200, X.tolist())]
     assert server.process.wait(30) == 0

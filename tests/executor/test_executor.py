@@ -86,6 +86,18 @@ def test_one_gradient_for_two_arguments():
             assert grads[name].tolist() == ([5, 6] if req == "write" else [105, 106])
 
 
+def test_one_gradient_for_two_arguments_by_a_compute_that_accumulates():
+    """The step that computes it may not add to one argument's array, from which the other would take the sum."""
+    graph = Graph([toy.call(toy.SUM, "s", toy.call(toy.ADD, "a", toy.var("x"), toy.var("y")))])
+    for reqs in (("add", "add"), ("add", "write"), ("write", "add")):
+        ex, _, grads = bound(graph, dict(zip("xy", reqs, strict=True)), x=[1, 2], y=[3, 4])
+        for turn in (1, 2):
+            ex.forward(is_train=True)
+            ex.backward([np.array([5.0])])
+            for name, req in zip("xy", reqs, strict=True):
+                assert grads[name].tolist() == [5 if req == "write" else 100 + 5 * turn] * 2, (name, reqs)
+
+
 def test_outputs_are_the_same_arrays_every_run():
     x = toy.var("x")
     n = toy.call(toy.NEG, "n", x)

@@ -200,6 +200,19 @@ def test_a_gradient_that_one_weight_meets_twice_is_its_own(monkeypatch):
         np.testing.assert_allclose(array, expected[name], **NEAR, err_msg=name)
 
 
+@pytest.mark.parametrize("req", ["write", "add"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_weight_that_is_a_sum_with_another_product_s_weight(order, req):
+    """x v + x (v + w): the gradient of v + w is w's too, and stays where the sum of both is v's."""
+    x, v, w = (mx.sym.Variable(name) for name in "xvw")
+    weights = (v, v + w)[::order]
+    calls = [mx.sym.FullyConnected(x * k, of, no_bias=True, num_hidden=3) for k, of in enumerate(weights, 1)]
+    loss = mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(calls[0]) + calls[1]))
+    (_, grads), (_, expected) = both(loss, {"x": (2, 4)}, dtype="float64", req=req)
+    for name, array in grads.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-9, err_msg=name)  # float64: as NEAR, fewer bits lost
+
+
 def test_weights_that_share_a_step_do_so_where_memory_allows():
     (shared, _), (plain, _) = both(with_biases(), {"data": (64, STEPS, WIDTH), "h": (64, HIDDEN)})
     assert shared.plan.memory.live_bytes <= GROWTH * plain.plan.memory.live_bytes + shared.memory.temp_bytes

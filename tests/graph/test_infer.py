@@ -206,6 +206,27 @@ def test_what_was_inferred_last_is_not_inferred_again(counted):
     assert calls
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["new", "inferred before"])
+def test_a_given_head_is_checked_and_used(again):
+    graph = mlp(1)
+    graph = Graph([*graph.heads, Entry(graph.arguments[0])])
+    shapes = dict(zip(graph.argument_names, [(5, 7), (3, 7), (3,)], strict=True))
+    types = dict.fromkeys(shapes, "float64")
+    if again:
+        assert infer_shape(graph, shapes).complete
+        assert infer_type(graph, types).complete
+    assert infer_shape(graph, shapes, outs=[(5, -1), (-1, 7)]).out_shapes == [(5, 3), (5, 7)]
+    assert infer_shape(graph, {}, outs=[(5, 3), (-1, 7)]).arg_shapes == [(5, 7), (3, 7), (3,)]
+    with pytest.raises(ShapeError, match=r"fc0 \(FullyConnected.*expected \(5, 3\), got \(4, 3\)"):
+        infer_shape(graph, shapes, outs=[(4, 3)])
+    with pytest.raises(ShapeError, match=r"expected \(5, 6\), got \(5, 7\)"):
+        infer_shape(graph, shapes, outs=[None, (5, 6)])
+    assert infer_type(graph, types, outs=[np.dtype("float64")]).out_types == [np.dtype("float64")] * 2
+    for outs in ([np.dtype("float32")], [None, np.dtype("float32")]):
+        with pytest.raises(DTypeError, match=r"expected type float\d\d, got float\d\d"):
+            infer_type(graph, types, outs=outs)
+
+
 def test_an_unknown_type_is_not_taken_for_the_one_before():
     graph = mlp(1)
     assert infer_type(graph, dict.fromkeys(graph.argument_names, "float64")).out_types == [np.dtype("float64")]

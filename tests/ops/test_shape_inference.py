@@ -11,6 +11,7 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.infer import ShapeList
+from opbox_protocol.errors import ShapeError
 
 U = -1
 
@@ -72,6 +73,10 @@ ROWS: list[tuple[str, dict[str, Any], list[Any], list[Any], list[Any], list[Any]
     ("gather_nd", {}, [(2, 3, 4), (2, U)], [None], [(2, 3, 4), (2, U)], [(U, 4)]),
     ("scatter_nd", {"shape": (2, 3, 4)}, [None, (2, 5)], [None], [(5, 4), (2, 5)], [(2, 3, 4)]),
     ("topk", {"k": 2, "ret_typ": "both"}, [(U, 5)], [None, None], [(U, 5)], [(U, 2), (U, 2)]),
+    *(
+        ("LeakyReLU", {"act_type": "rrelu"}, ins, outs, [(2, 3)], [(2, 3), (2, 3)])
+        for ins, outs in (([(2, 3)], [None, None]), ([None], [(2, 3), None]), ([(U, 3)], [None, (2, U)]))
+    ),
     ("sort", {}, [None], [(2, 5), None], [(2, 5)], [(2, 5), (2, 5)]),
     ("dot", {}, [(U, 4), (U, 5)], [(3, U)], [(3, 4), (4, 5)], [(3, 5)]),
     ("dot", {"transpose_b": True}, [(3, U), (U, 4)], [(U, 5)], [(3, 4), (5, 4)], [(3, 5)]),
@@ -101,3 +106,24 @@ def test_what_follows(
         op.shape_rule(params, found_ins, found_outs)
     assert list(found_ins) == want_ins
     assert list(found_outs) == want_outs
+
+
+CONTRADICTIONS: list[tuple[str, dict[str, Any], list[Any], list[Any], str]] = [
+    # operator, attributes, known inputs, known outputs, error
+    ("Concat", {"num_args": 2}, [(2, 3), (2, 4)], [(2, 8)], "expected (2, 7), got (2, 8)"),
+    ("Concat", {"num_args": 2}, [(2, 3), (2, 4)], [(3, U)], "expected (2, ?), got (3, ?)"),
+    ("Concat", {"num_args": 2}, [(2, 3), (2, 4)], [(2, 7, 1)], "expected (2, ?), got (2, 7, 1)"),
+    ("Concat", {"num_args": 2}, [(2, 9), (2, U)], [(2, 8)], "dim 1: expected inputs of at most 8 in all, got 9"),
+    ("Concat", {"num_args": 3, "dim": 0}, [(2,), (U,), (7,)], [(8,)], "expected inputs of at most 8 in all, got 9"),
+    ("stack", {"num_args": 2}, [(3,), (3,)], [(3, 3)], "expected (2, ?), got (3, 3)"),
+    ("LeakyReLU", {"act_type": "rrelu"}, [(2, 3)], [None, (3, 3)], "expected (2, 3), got (3, 3)"),
+]
+
+
+@pytest.mark.parametrize(("name", "attrs", "ins", "outs", "message"), CONTRADICTIONS)
+def test_what_contradicts(name: str, attrs: dict[str, Any], ins: list[Any], outs: list[Any], message: str) -> None:
+    op = registry.get(name)
+    assert op.shape_rule is not None
+    with pytest.raises(ShapeError) as refusal:
+        op.shape_rule(op.parse(attrs), ShapeList(ins, "input"), ShapeList(outs, "output"))
+    assert str(refusal.value).endswith(message)

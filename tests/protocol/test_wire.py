@@ -15,6 +15,7 @@ from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import WireError
 from opbox_protocol.excerpt import excerpt
+from opbox_service import json_text
 from tests.plain_json import plain_tensors
 
 
@@ -49,6 +50,41 @@ def test_every_datatype_goes_both_ways(datatype: str, shape: tuple[int, ...]) ->
     listed = wire.decode(json.dumps({"inputs": plain_tensors({"x": values})}).encode()).tensors["x"]
     assert listed.dtype == values.dtype
     np.testing.assert_array_equal(listed, values)
+
+
+def listed(datatype: str, *values: Any) -> Any:
+    """What `values` are as a tensor of plain JSON, read as a server reads it."""
+    header = {"inputs": [{"name": "x", "shape": [len(values)], "datatype": datatype, "data": values}]}
+    places = wire.tensor_places(json_text.parse(json.dumps(header).encode()), 0, 0, "inputs", wire.NO_LIMITS)
+    return wire.tensors_at(places, memoryview(b""))["x"]
+
+
+def written(tensor: Any) -> Any:
+    """The values of a tensor in a server's answer of plain JSON."""
+    return json.loads(b"".join(json_text.write_tensors({}, {"x": tensor})))["outputs"][0]["data"]
+
+
+@pytest.mark.parametrize("datatype", [name for name, dtype in DATATYPES.items() if dtype.kind in "iu"])
+def test_integers_of_plain_json_reach_to_the_ends_of_their_type(datatype: str) -> None:
+    limits = np.iinfo(DATATYPES[datatype])
+    tensor = listed(datatype, limits.min, limits.max)
+    assert tensor.dtype == DATATYPES[datatype]
+    assert tensor.tolist() == written(tensor) == [limits.min, limits.max]
+    assert plain_tensors({"x": tensor})[0]["data"] == [limits.min, limits.max]
+    for beyond in (limits.min - 1, limits.max + 1, float(limits.min) * 2 - 1, float(limits.max) * 2 + 1):
+        with pytest.raises(WireError, match=rf"\({limits.min} to {limits.max}\), got "):
+            listed(datatype, beyond)
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
+def test_numbers_of_plain_json_reach_to_the_ends_of_their_type(datatype: str) -> None:
+    limits = ml_dtypes.finfo(DATATYPES[datatype])
+    values = [float(value) for value in (limits.min, limits.max, limits.tiny, limits.smallest_subnormal, limits.eps)]
+    tensor = listed(datatype, *values)
+    assert tensor.astype(np.float64).tolist() == values
+    assert listed(datatype, *written(tensor)).tobytes() == tensor.tobytes()
+    if datatype != "FP64":  # rounded, as NumPy and MXNet do
+        assert listed(datatype, 2 * values[1], -2 * values[1]).tolist() == [np.inf, -np.inf]
 
 
 def test_tensors_are_aligned_views_of_the_body() -> None:

@@ -79,6 +79,17 @@ def test_what_is_answered_is_the_callers_own(engine: Engine) -> None:
     assert (run(engine, id, 2, {"do": "fetch", "id": 1, "as": "y"})[1]["y"] == 7).all()
 
 
+def test_calls_that_want_other_gradients_have_plans_of_their_own(engine: Engine) -> None:
+    tensors = {"x": X, "w": W, "b": B, "head_grad:fc_output": np.ones((2, 4), np.float32)}
+    expected = {"x": [[4, 4, 4]] * 2, "w": [[3, 5, 7]] * 4, "b": [2] * 4}
+    for names in (["x"], ["w"], ["b"], ["x", "b"], ["w", "b"], ["w"], []):
+        call = {"graph": FC, "parameters": {"grads": names}}
+        answer = engine.call("POST", "/v1/backward", call, tensors)[1]
+        gradients = {name: answer[f"grad:{name}"].tolist() for name in names}
+        assert set(answer) == {"fc_output", *(f"grad:{name}" for name in names)}
+        assert gradients == {name: expected[name] for name in names}
+
+
 def test_a_waiting_batch_keeps_its_own_tensors(engine: Engine) -> None:
     id = session(engine)
     x = X.copy()

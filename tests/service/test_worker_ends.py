@@ -257,6 +257,54 @@ def test_a_worker_that_receives_a_body_is_not_idle(system: System) -> None:
     run(work())
 
 
+def test_a_worker_whose_owner_opens_a_session_is_not_idle(system: System) -> None:
+    async def work() -> None:
+        settings = Settings(workers="auto", code_sessions=0)
+        pool = ProcessPool(settings, books_of(settings))
+        await pool.start()
+        soon = settings.model_copy(update={"worker_idle_s": 0.0})
+        owners = pool._own = OwnerWorkers(soon, books_of(settings), pool._new_worker, pool._spawn)
+        opening = asyncio.create_task(pool.call(request_for_a_session()))
+        await until(lambda: owners.workers)
+        (worker,) = owners.workers
+        while not worker.busy:  # it starts, and has started, and is about to be called
+            owners.end_idle(lambda owner: pool._opening[owner])
+            assert not worker.stopping
+            await asyncio.sleep(0)
+        owners.end_idle(lambda owner: pool._opening[owner])
+        assert owners.of("ann") is worker
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert not pool._opening
+        await pool.stop(1)
+
+    run(work())
+
+
+def test_an_owner_shares_a_worker_when_its_own_ends_as_a_session_opens(system: System) -> None:
+    async def work() -> None:
+        settings = Settings(workers="auto", code_sessions=0)
+        pool = ProcessPool(settings, books_of(settings))
+        await pool.start()
+        assert pool._own is not None
+        own = await pool._own.open("ann")
+        assert own is not None
+        own.stopping = True
+        assert await pool._own.open("ann") is None
+        opening = asyncio.create_task(pool.call(request_for_a_session()))
+        (shared,) = pool._workers
+        await until(lambda: shared.busy)
+        own.stopping = False
+        os.kill(own.pid, signal.SIGKILL)
+        await until(lambda: not pool._own or not pool._own.workers)
+        assert not opening.done(), "it waits for the shared worker's answer"
+        opening.cancel()
+        await pool.stop(1)
+
+    run(work())
+
+
 class Process:
     """A worker that ends when it is let, with a share of the device's memory."""
 

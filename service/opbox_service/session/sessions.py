@@ -280,9 +280,13 @@ class Sessions:
         self._end(session, ended_by_admin(id))
         return session.owner
 
-    def sweep(self) -> None:
-        """End the sessions that have outlived their time to live, and batches that wait for an earlier one in vain."""
-        now = time.monotonic()
+    def sweep(self, now: float | None = None) -> None:
+        """End the sessions that have outlived their time to live, and batches that wait for an earlier one in vain.
+
+        Args:
+            now: by time.monotonic; None for the clock's.
+        """
+        now = time.monotonic() if now is None else now
         held_up, self._looked = now - self._looked, now
         if held_up > LATE_S:  # the process was stopped, or its machine paused: nobody could use a session meanwhile
             self._patient_until = now + self._settings.deadline_s

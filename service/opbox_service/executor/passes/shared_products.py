@@ -178,7 +178,7 @@ def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> 
         target = step.writes[0]
         if left is None or right is None or left.output != right.output or plan.values[target].array is not None:
             continue
-        if readers[step.reads[0]] > 1 or readers[step.reads[1]] > 1 or set(left.calls) & set(right.calls):
+        if readers[step.reads[0]] > 1 or readers[step.reads[1]] > 1:
             continue
         del sums[step.reads[0]], sums[step.reads[1]]
         sums[target] = _SumOfCalls(

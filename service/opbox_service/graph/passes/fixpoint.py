@@ -62,13 +62,21 @@ def by_side(graph: Graph, values: list[T]) -> tuple[list[T], list[T], list[T]]:
     )
 
 
-def inferred_before(graph: Graph, what: str, values: Mapping[str, Any]) -> list[Any] | None:
-    """The entries' values where all variables have those of the last complete inference: it would end as that did."""
+def inferred_before(graph: Graph, what: str, values: Mapping[str, Any], outs: Sequence[Any] = ()) -> list[Any] | None:
+    """Return the entries' values of the last complete inference, if this one would end as that did.
+
+    Args:
+        graph, what: the graph, and "shapes" or "types".
+        values: by the name of a variable.
+        outs: what is known of the heads.
+    """
     before = graph.inferred.get(what)
     if before is None or len(values) != len(before[0]):
         return None
     same = all(_equal(values.get(node.name), value) for node, value in zip(graph.variables, before[0], strict=True))
-    return before[1] if same else None
+    heads = zip(graph.heads, outs, strict=False)
+    fits = all(out is None or _equal(out, before[1][graph.entry_id(head)]) for head, out in heads)
+    return before[1] if same and fits else None
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -86,7 +86,7 @@ def infer_shape(
         [(2, 3), (10, 3), (10,)]
     """
     check_names(graph, shapes)
-    before = inferred_before(graph, "shapes", shapes) if trace is None else None
+    before = inferred_before(graph, "shapes", shapes, outs) if trace is None else None
     if before is not None:
         return Shapes(graph, *by_side(graph, before), before)
     values: list[Shape] = [None] * graph.num_entries

@@ -68,7 +68,7 @@ def infer_type(graph: Graph, types: Mapping[str, Any], *, partial: bool = False,
         UnderdeterminedError: not `partial`, and an inner entry stays unknown.
     """
     check_names(graph, types)
-    before = inferred_before(graph, "types", types)
+    before = inferred_before(graph, "types", types, outs)
     if before is not None:
         return Types(graph, *by_side(graph, before), before)
     values: list[DType] = [None] * graph.num_entries
