@@ -172,6 +172,25 @@ def test_other_errors_are_not_taken_for_a_loss(servers: list[Live], tmp_path: Pa
         saved.watch({})
 
 
+def test_steps_that_are_passed_over_are_lost_too(servers: list[Live], tmp_path: Path) -> None:
+    server = start(servers, tmp_path, "none")
+    connection.use(HttpTransport(server.url, TOKENS["ann"]))
+    weight = mx.nd.zeros((3,))
+    saved = mx.Recovery("loop", every=2)
+    saved.watch({"weight": weight})
+    for passed_over, expected in ((0, 1), (1, 2)):
+        for _ in range(3):
+            weight += 1
+            saved.step()
+        mx.nd.waitall()
+        connection.transport().call("DELETE", f"/v1/sessions/{mx.cpu().session.id}")
+        with pytest.raises(MXNetError) as loss:
+            weight.asnumpy()
+        assert saved.recover(loss.value, passed_over) == (expected, {"weight"})
+        assert weight.asnumpy().tolist() == [saved.steps] * 3
+        assert saved.steps % 2 == 0
+
+
 def test_a_server_without_a_directory_says_so(servers: list[Live], tmp_path: Path) -> None:
     servers.append(Live("none", tmp_path))
     connection.use(HttpTransport(servers[0].url, TOKENS["ann"]))

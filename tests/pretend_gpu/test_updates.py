@@ -57,6 +57,20 @@ def test_a_launch_takes_the_steps_of_many_weights(gpu: Any, name: str, dtype: st
         np.testing.assert_array_equal(result, array)
 
 
+@pytest.mark.parametrize(("name", "states"), [("rmsprop_update", 1), ("rmspropalex_update", 3)])
+def test_new_weights_are_limited_as_on_the_cpu(gpu: Any, name: str, states: int) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(4, 5)).astype("f") for _ in range(2 + states)]
+    arrays[2] += 20  # a mean of squares, greater than the square of a mean
+    outs = []
+    for context in (mx.cpu(), mx.gpu(0)):
+        weight, *others = [mx.nd.array(array, ctx=context) for array in arrays]
+        getattr(mx.nd, name)(weight, *others, lr=0.1, clip_weights=0.5, out=weight)
+        outs.append(weight.asnumpy())
+    assert (np.abs(outs[0]) == 0.5).any()
+    np.testing.assert_allclose(outs[1], outs[0], rtol=1e-5)  # roundings of float32
+
+
 def test_copies_in_single_precision(gpu: Any) -> None:
     backend, rng = backend_for("gpu:0"), np.random.default_rng(0)
     op = registry.get("mp_sgd_mom_update")

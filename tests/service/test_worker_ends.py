@@ -282,6 +282,27 @@ def test_a_worker_whose_owner_opens_a_session_is_not_idle(system: System) -> Non
     run(work())
 
 
+def test_a_worker_that_starts_is_not_idle_though_nobody_waits_for_it(system: System) -> None:
+    async def work() -> None:
+        settings = Settings(workers="auto", code_sessions=0)
+        pool = ProcessPool(settings, books_of(settings))
+        await pool.start()
+        soon = settings.model_copy(update={"worker_idle_s": 0.0})
+        owners = OwnerWorkers(soon, books_of(settings), pool._new_worker, pool._spawn)
+        opening = asyncio.create_task(owners.open("ann"))
+        await until(lambda: owners.workers)
+        opening.cancel()
+        (worker,) = owners.workers
+        await asyncio.sleep(0)
+        owners.end_idle(lambda owner: 0)
+        assert not worker.stopping
+        await until(lambda: worker.ready)
+        await pool.stop(1)
+        await worker.stop(1)
+
+    run(work())
+
+
 def test_an_owner_shares_a_worker_when_its_own_ends_as_a_session_opens(system: System) -> None:
     async def work() -> None:
         settings = Settings(workers="auto", code_sessions=0)
