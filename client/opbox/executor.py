@@ -8,13 +8,14 @@ executor.grad_dict["fc1_weight"]
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from opbox_protocol.commands import Backward, Forward
+from opbox_protocol.commands import Backward, Bind, Forward
 from opbox_protocol.errors import MXNetError, ValueShapeError
 from opbox_protocol.signal_shield import whole
 
@@ -73,18 +74,19 @@ class Executor(Freed):
         self.__del__ = partial(self._session.free, self._id)
         self.outputs = [NDArray(self._session, self._session.new_id()) for _ in self._names[2]]
         self._monitor: MonitorCallback | None = None
-        self._session.record(
-            {
-                "do": "bind",
-                "id": self._id,
-                "graph": self._session.graphs.reference(document or graph_for(self._session, symbol)),
-                "args": {name: array._id for name, array in zip(wire_names, self.arg_arrays, strict=True)},
-                "grads": {n: a._id for n, a in zip(wire_names, self.grad_arrays, strict=True) if a is not None},
-                "grad_req": self._grad_req,
-                "aux": {name: array._id for name, array in zip(self._names[1], self.aux_arrays, strict=True)},
-                "outputs": [array._id for array in self.outputs],
-            }
-        )
+        command: Bind = {
+            "do": "bind",
+            "id": self._id,
+            "graph": self._session.graphs.reference(document or graph_for(self._session, symbol)),
+            "args": {name: array._id for name, array in zip(wire_names, self.arg_arrays, strict=True)},
+            "grads": {n: a._id for n, a in zip(wire_names, self.grad_arrays, strict=True) if a is not None},
+            "grad_req": self._grad_req,
+            "aux": {name: array._id for name, array in zip(self._names[1], self.aux_arrays, strict=True)},
+            "outputs": [array._id for array in self.outputs],
+        }
+        if not _eliminates_common_expr():
+            command["eliminate_common_expr"] = False
+        self._session.record(command)
 
     def _repr_html_(self) -> str:
         """The arrays for a notebook, without their values."""
@@ -123,7 +125,7 @@ class Executor(Freed):
                     f"argument {name!r}: expected shape {arguments[name].shape}, as bound, got {tuple(array.shape)}"
                 )
             arguments[name][:] = array
-        watch = {} if self._monitor is None else self._monitor.begin(self._session)
+        watch = {} if self._monitor is None else self._monitor.begin(self._session, self.get_optimized_symbol())
         command: Forward = {"do": "forward", "executor": self._id, "is_train": bool(is_train)}
         if watch:
             command["watch"] = {name: array._id for name, array in watch.items()}
@@ -264,24 +266,48 @@ class Executor(Freed):
                 first.
             wanted: by an array's name, whether `callback` is to be called with it in the run to come; all when None.
         """
-        self._monitor = None if callback is None else MonitorCallback(self._symbol, callback, monitor_all, wanted)
+        self._monitor = None if callback is None else MonitorCallback(callback, monitor_all, wanted)
 
     def debug_str(self) -> str:
         """The graph as text, and the whole MiB that the plan takes, in the two lines that end MXNet's.
 
         Programs that plan memory read the number: `executor.debug_str().split("\\n")[-3].split()[1]`.
         """
-        description = self._session.describe(self._id, "describe_executor")
+        description = self._description
         allocated = description.get("arena_bytes", 0) + description.get("output_bytes", 0)
-        return f"{self._symbol.debug_str()}Total {allocated >> 20} MB allocated\n{_TEMPSPACE_LINE}\n"
+        return f"{self.get_optimized_symbol().debug_str()}Total {allocated >> 20} MB allocated\n{_TEMPSPACE_LINE}\n"
 
     def get_optimized_symbol(self) -> Symbol:
-        """The symbol; the plan's own changes to it stay on the engine."""
-        return self._symbol
+        """The symbol with its common expressions merged; the plan's own changes to it stay on the engine."""
+        return self._optimized
+
+    @cached_property
+    def _optimized(self) -> Symbol:
+        description = self._description
+        if "merged" not in description:
+            return self._symbol
+        return self._symbol._merged(dict(description["merged"]), description["heads"])
+
+    @cached_property
+    def _description(self) -> dict[str, Any]:
+        """What the engine tells of the executor; waits for its `bind`."""
+        return self._session.describe(self._id, "describe_executor")
 
 
 _TEMPSPACE_LINE = "Total 11 TempSpace resource requested"
 """MXNet's last line: the number is 11 whatever the network, and an engine has no such resources."""
+
+
+def _eliminates_common_expr() -> bool:
+    """Whether equal calls on the same inputs are to be computed once, by MXNet's `MXNET_ELIMINATE_COMMON_EXPR`.
+
+    Raises:
+        MXNetError: the variable has another value than 0, 1, true or false.
+    """
+    text = os.environ.get("MXNET_ELIMINATE_COMMON_EXPR", "")
+    if text.lower() not in ("", "0", "1", "true", "false"):
+        raise MXNetError(f"MXNET_ELIMINATE_COMMON_EXPR: expected 0, 1, true or false, got {text!r}")
+    return text.lower() not in ("0", "false")
 
 
 def _by_name(what: str, names: Sequence[str], arrays: Sequence[T]) -> dict[str, T]:

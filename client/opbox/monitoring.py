@@ -20,23 +20,22 @@ Callback: TypeAlias = Callable[[str, NDArray], Any]
 class MonitorCallback:
     """The callback of an executor, and what it is shown; for the arguments see `Executor.set_monitor_callback`."""
 
-    def __init__(
-        self, symbol: Symbol, callback: Callback, monitor_all: bool, wanted: Callable[[str], bool] | None
-    ) -> None:
-        self._nodes = [node for node in symbol._nodes() if node.op is not None]
+    def __init__(self, callback: Callback, monitor_all: bool, wanted: Callable[[str], bool] | None) -> None:
         self._callback = callback
         self._monitor_all = monitor_all
         self._wanted = wanted
         self._shown: list[tuple[str, Entry]] = []
         self._backward_names: dict[int, list[str]] = {}
 
-    def begin(self, session: Session) -> dict[str, NDArray]:
-        """Begin a forward.
+    def begin(self, session: Session, symbol: Symbol) -> dict[str, NDArray]:
+        """Begin a forward of `symbol`, as the engine runs it.
 
         Returns:
             new arrays for copies of the outputs that the callback is to be shown, by the outputs' names.
         """
-        self._shown = [(name, entry) for name, entry in self._entries() if self._wanted is None or self._wanted(name)]
+        self._shown = [
+            (name, entry) for name, entry in self._entries(symbol) if self._wanted is None or self._wanted(name)
+        ]
         outputs = dict.fromkeys(node.output_name(index) for _, (node, index) in self._shown if node.op is not None)
         return {name: NDArray(session, session.new_id()) for name in outputs}
 
@@ -70,9 +69,11 @@ class MonitorCallback:
             if array is not None:
                 self._callback(name, array)
 
-    def _entries(self) -> Iterator[tuple[str, Entry]]:
+    def _entries(self, symbol: Symbol) -> Iterator[tuple[str, Entry]]:
         """Names, and what they are of, in the order of MXNet's executor."""
-        for node in self._nodes:
+        for node in symbol._nodes():
+            if node.op is None:
+                continue
             if self._monitor_all:
                 yield from _inputs(node)
             for index in range(node.num_outputs()):

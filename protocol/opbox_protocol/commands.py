@@ -143,6 +143,7 @@ class Bind(TypedDict):
     grad_req: NotRequired[Mapping[str, str]]
     aux: NotRequired[Mapping[str, int]]
     outputs: NotRequired[Sequence[int | None]]
+    eliminate_common_expr: NotRequired[bool]
 
 
 class Forward(TypedDict):

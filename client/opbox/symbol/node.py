@@ -8,9 +8,10 @@ from typing import TypeAlias
 from opbox_protocol.control_flow import aux_inputs, wiring
 from opbox_protocol.mxnet import attribute_value
 
+from .. import _schema
 from .._schema import Operator
 
-__all__ = ["Entry", "Node", "copied", "ordered", "subgraph_states", "with_subgraphs"]
+__all__ = ["Entry", "Node", "copied", "merged", "ordered", "subgraph_states", "with_subgraphs"]
 
 
 class Node:
@@ -132,3 +133,33 @@ def copied(heads: Iterable[Entry], replaced: dict[str, Entry] | None = None) -> 
             inputs.append((copy, first + index))
         copies[id(node)] = (Node(node.op, node.name, dict(node.attrs), inputs, node.source, node.subgraphs), 0)
     return [(copies[id(node)][0], copies[id(node)][1] + index) for node, index in heads]
+
+
+def merged(nodes: Sequence[Node], stands: Mapping[int, int], heads: Iterable[tuple[int, int, int]]) -> list[Entry]:
+    """The heads of a copy of the graph in which some nodes stand for others, as an engine has merged it.
+
+    Args:
+        nodes: all nodes, in the order of files.
+        stands: by the number of each node that is gone, the number of the node that stands for it.
+        heads: number of a node, output, and how many copies (`_copy`) lie one behind the other in front of the head.
+    """
+    numbers = {id(node): number for number, node in enumerate(nodes)}
+    copies: list[Node] = []
+    for number, node in enumerate(nodes):
+        if number in stands:
+            copies.append(copies[stands[number]])
+        elif node.op is None:
+            copies.append(node)
+        else:
+            inputs = [(copies[numbers[id(child)]], index) for child, index in node.inputs]
+            copies.append(Node(node.op, node.name, node.attrs, inputs, node.source, node.subgraphs))
+    copy, entries = _schema.get("_copy"), []
+    behind: dict[tuple[int, int], Node] = {}
+    for number, index, count in heads:
+        entry = (copies[number], index)
+        for _ in range(count):
+            key = (id(entry[0]), entry[1])
+            behind[key] = behind.get(key) or Node(copy, f"{entry[0].name}_0_copy", {}, [entry])
+            entry = (behind[key], 0)
+        entries.append(entry)
+    return entries

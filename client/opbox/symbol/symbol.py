@@ -28,7 +28,7 @@ from . import json as files
 from .arithmetic import SymbolArithmetic
 from .compose import create, recompose
 from .fluent import SymbolFluent
-from .node import Entry, Node, copied, ordered, with_subgraphs
+from .node import Entry, Node, copied, merged, ordered, with_subgraphs
 from .showing import mimebundle
 
 __all__ = ["Symbol", "load", "load_json"]
@@ -354,6 +354,10 @@ class Symbol(SymbolArithmetic, SymbolFluent):
     def _document(self) -> dict[str, Any]:
         """The graph for the engine, with the user's lines."""
         return files.document(self._heads, sources=True, nodes=self._nodes())
+
+    def _merged(self, stands: Mapping[int, int], heads: Sequence[tuple[int, int, int]]) -> Symbol:
+        """This with nodes in the place of others; see `node.merged`."""
+        return Symbol(merged(self._nodes(), stands, heads))
 
     def debug_str(self) -> str:
         """The graph as readable text, one node after the other."""

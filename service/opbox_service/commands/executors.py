@@ -16,6 +16,7 @@ from ..executor import bind
 from ..executor.allocation import allocate
 from ..executor.run import BoundPlan
 from ..graph.ir import Graph
+from ..graph.passes.common_expressions import merge_common_expressions
 from ..quota import Allocation
 from ..stateless.inference import GraphReference
 from ..validation import InPieces
@@ -26,7 +27,10 @@ __all__ = ["COMMANDS", "bind_entries", "recurring_run"]
 
 
 class Bind(Command):
-    """An executor over arrays of the session; `outputs` become arrays that each run writes."""
+    """An executor over arrays of the session; `outputs` become arrays that each run writes.
+
+    `eliminate_common_expr`: whether equal calls on the same inputs are computed once.
+    """
 
     do: Literal["bind"]
     id: Id
@@ -36,6 +40,7 @@ class Bind(Command):
     grad_req: Annotated[dict[str, Literal["write", "add", "null"]], InPieces()] = {}
     aux: IdsByName = {}
     outputs: IdsOrNone = []
+    eliminate_common_expr: bool = True
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.reserve(self.id, *self.outputs)
@@ -46,10 +51,15 @@ class Bind(Command):
         count = len(graph.heads)
         if self.outputs and len(self.outputs) != count:
             raise BadRequestError(f"outputs: expected an id for each of {count} outputs, got {len(self.outputs)}")
-        places = {"args": self.args, "grads": self.grads, "grad_req": self.grad_req, "aux": self.aux}
-        bound, allocations = bind_entries(
-            table, graph, args, grads, aux, self.grad_req, {**places, "outputs": self.outputs}
-        )
+        places = {
+            "args": self.args,
+            "grads": self.grads,
+            "grad_req": self.grad_req,
+            "aux": self.aux,
+            "outputs": self.outputs,
+            "eliminate_common_expr": self.eliminate_common_expr,
+        }
+        bound, allocations = bind_entries(table, graph, args, grads, aux, self.grad_req, places)
         table.add(self.id, bound)
         for number, array in zip(self.outputs, bound.executor.outputs, strict=False):
             allocation = allocations[id(array)]
@@ -72,7 +82,7 @@ def bind_entries(
         table: whose device and budget it has.
         graph: the graph.
         args, grads, aux, grad_req: as of `bind`.
-        places: for the entry.
+        places: for the entry; `eliminate_common_expr` in it as of `bind`.
 
     Returns:
         The entry, which has no number yet, and the memory of its arrays by the id of the array's object.
@@ -87,6 +97,7 @@ def bind_entries(
         backend=table.backend,
         random=table.random,
         max_bytes=budget.room,
+        eliminate_common_expr=places["eliminate_common_expr"],
     )
     # An output that is an argument's array, or a second head on the same entry, has its memory counted already.
     entries = {id(entry): entry for group in (args, grads, aux) for entry in group.values()}
@@ -120,8 +131,8 @@ class Forward(Command):
 
     def _run_watched(self, table: ArrayTable) -> None:
         table.reserve(*self.watch.values())
-        entry = table.executor_entry(self.executor)
-        names = {name for node in entry.graph.nodes if node.op is not None for name in node.output_names()}
+        graph = table.executor(self.executor).plan.graph
+        names = {name for node in graph.nodes if node.op is not None for name in node.output_names()}
         for name in self.watch:
             if name not in names:
                 raise BadRequestError(
@@ -217,7 +228,7 @@ def recurring_run(command: Any) -> Forward | Backward | None:
 
 
 class DescribeExecutor(Command):
-    """An executor's memory, steps and backward operators' outputs, in the answer's results."""
+    """An executor's memory, steps, merged nodes and backward operators' outputs, in the answer's results."""
 
     changes_arrays: ClassVar[bool] = False
 
@@ -225,8 +236,13 @@ class DescribeExecutor(Command):
     id: Id
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        executor = table.executor_entry(self.id).executor
-        exchange.report(**asdict(executor.memory), backward_outputs=executor.backward_outputs)
+        entry = table.executor_entry(self.id)
+        executor = entry.executor
+        merged: dict[str, Any] = {}
+        if executor.plan.graph is not entry.graph:
+            common = merge_common_expressions(entry.graph)
+            merged = {"merged": list(common.merged.items()), "heads": common.heads}
+        exchange.report(**asdict(executor.memory), **merged, backward_outputs=executor.backward_outputs)
 
 
 COMMANDS = (Bind, Forward, Backward, DescribeExecutor)

@@ -12,6 +12,7 @@ from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import BadRequestError, DTypeError, LimitError, ShapeError
 
 from ..graph.ir import Graph
+from ..graph.passes.common_expressions import merge_common_expressions
 from ..task import graph_budget
 from .compile import compile_plan
 from .inference import Inference, may_infer_apart
@@ -34,6 +35,7 @@ def bind(
     max_bytes: int | None = None,
     share: bool = True,
     level: str | None = None,
+    eliminate_common_expr: bool = True,
 ) -> BoundPlan:
     """Compile `graph` for these arrays and bind it to them.
 
@@ -46,6 +48,7 @@ def bind(
         max_bytes: the most that the executor may allocate, arena and outputs together; checked before it does.
         share: False gives every intermediate value memory of its own, for comparison.
         level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
+        eliminate_common_expr: whether equal calls on the same inputs are computed once.
 
     Raises:
         BadRequestError: an array is missing or is nobody's, or a req is not write, add or null.
@@ -65,9 +68,11 @@ def bind(
     for name, array in grads.items():
         _same(name, array, args[name])
     arrays = {**args, **aux}
+    with graph_budget():
+        merged = merge_common_expressions(graph).graph if eliminate_common_expr else graph
     compiled = partial(
         compile_plan,
-        graph,
+        merged,
         {name: tuple(array.shape) for name, array in arrays.items()},
         {name: array.dtype for name, array in arrays.items()},
         device=backend.device_type,

@@ -246,7 +246,7 @@ class _PlanCompiler:
 
     def _backward(self, backward: Gradient) -> None:
         plan = self.plan
-        self.shapes, self.types = infer_backward(backward, self.graph.heads, self.shapes, self.types)
+        self.shapes, self.types = infer_backward(backward, self.graph.differentiated, self.shapes, self.types)
         plan.backward_names = backward.names
         graph, ids = backward.graph, self.ids
         self._describe(graph)

@@ -53,6 +53,7 @@ class Graph:
         heads: the outputs, in order; the same entry may be there twice, and a variable may be a head.
         nodes: the nodes in an order of the caller's, each after its inputs; by default NNVM's.
         begins: a graph whose nodes are the first of `nodes`: what is known of these is not worked out again.
+        differentiated: what gradients are of, for each head, where that is an equal node in its place.
 
     Attributes:
         index: the number of each node.
@@ -60,6 +61,7 @@ class Graph:
         calls: a node for each operator and parameters in the graph.
         inferred: what inference found out last, "shapes" and "types": the values of the variables, and those of all
             entries. A graph that is asked about and bound afterwards is not inferred twice.
+        results: what passes have found out about the graph once and for all, by the pass's module.
 
     Raises:
         GraphError: two arguments share a name, or an auxiliary state is not a variable.
@@ -70,11 +72,19 @@ class Graph:
     """
 
     def __init__(
-        self, heads: Sequence[Entry], nodes: Sequence[Node] | None = None, begins: Graph | None = None
+        self,
+        heads: Sequence[Entry],
+        nodes: Sequence[Node] | None = None,
+        begins: Graph | None = None,
+        differentiated: Sequence[Entry] | None = None,
     ) -> None:
         self.heads = tuple(heads)
-        self.nodes = post_order(self.heads) if nodes is None else tuple(nodes)
+        self.differentiated = self.heads if differentiated is None else tuple(differentiated)
+        if nodes is None:
+            nodes = post_order(self.heads if differentiated is None else (*self.heads, *self.differentiated))
+        self.nodes = tuple(nodes)
         self.inferred: dict[str, tuple[list[Any], list[Any]]] = {}
+        self.results: dict[str, object] = {}
         self._begins = begins
         if begins is None:
             self.index: dict[Node, int] = {}
@@ -202,7 +212,7 @@ class Graph:
     @cached_property
     def output_names(self) -> list[str]:
         """Names of the outputs as MXNet's `list_outputs` has them: `fc1_output`, `bn_mean`; a variable's own name."""
-        return [head.node.output_names()[head.index] for head in self.heads]
+        return [head.node.output_names()[head.index] for head in self.differentiated]
 
     def _check_names(self) -> None:
         counts = Counter(node.name for node in self.variables)

@@ -90,7 +90,7 @@ class _Pass:
 
     def run(self) -> Gradient:
         head_grads = tuple(Node(None, name) for name in self._head_names())
-        for head, node in zip(self.graph.heads, head_grads, strict=True):
+        for head, node in zip(self.graph.differentiated, head_grads, strict=True):
             self.known.add(node)
             self._add(head, Entry(node))
         for i, node in enumerate(reversed(self.graph.nodes)):
