@@ -18,6 +18,7 @@ from opbox_protocol.errors import MXNetError, ShapeError
 from .absent import module_getattr
 from .base import value_text
 from .file_errors import file_errors, path_of
+from .gradient_compression import TwoBitCompression
 from .ndarray import NDArray, add_n
 from .optimizer import Optimizer, Updater, get_updater
 
@@ -115,6 +116,7 @@ class KVStore(KVStoreBase):
         self._type = kind
         self._values: dict[Key, NDArray] = {}
         self._updater: Callable[..., Any] | None = None
+        self._compression: TwoBitCompression | None = None
 
     @property
     def type(self) -> str:
@@ -220,14 +222,28 @@ class KVStore(KVStoreBase):
     _set_updater = set_updater
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any]) -> None:
-        """Check the parameters; gradients of one server's devices travel uncompressed.
+        """Have pushes send of each number of a gradient -threshold, 0 or threshold, 2 bits, before they are added up.
+
+        The rest waits in a residual for each key and device, and is added to the next gradient. Gradients are float32.
+
+        Args:
+            compression_params: `type`, which must be "2bit", and `threshold`, above 0 and 0.5 by default.
 
         Raises:
-            ValueError: the store's type has no compression, or `compression_params` no known type.
+            ValueError: the store's type has no compression.
+            AssertionError: `compression_params` is no dict.
+            MXNetError: no type or another one, or a threshold that is no positive number.
+
+        Example:
+            >>> kv = mx.kv.create("device")
+            >>> kv.set_gradient_compression({"type": "2bit", "threshold": 0.5})
         """
         if "device" not in self._type:
             raise ValueError(f"set_gradient_compression: expected a store of type 'device', got {self._type!r}")
-        raise MXNetError("set_gradient_compression: opbox adds gradients up exactly: leave compression_params out")
+        if self._compression is None:
+            self._compression = TwoBitCompression(compression_params)
+        else:
+            self._compression.configure(compression_params)
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Write the optimizer's states to a file (see `optimizer.Updater.get_states`).
@@ -280,6 +296,9 @@ class KVStore(KVStoreBase):
     def _take(self, pairs: Sequence[tuple[Key, Sequence[NDArray]]]) -> None:
         """Store or update by the sum of each key's arrays; updates of an optimizer travel as one command."""
         stored = [self._stored("push", key) for key, _ in pairs]
+        if self._compression is not None:
+            sent = self._compression.compress(pairs)
+            pairs = [(key, arrays) for (key, _), arrays in zip(pairs, sent, strict=True)]
         sums = [_sum(arrays, value) for (_, arrays), value in zip(pairs, stored, strict=True)]
         names = [key.encode() if isinstance(key, str) else key for key, _ in pairs]
         if self._updater is None:

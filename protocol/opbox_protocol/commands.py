@@ -19,6 +19,8 @@ __all__ = [
     "Checkpoint",
     "Command",
     "Compile",
+    "Compress",
+    "CompressCall",
     "Copy",
     "Define",
     "Describe",
@@ -127,6 +129,20 @@ class Update(TypedDict):
     op: str
     attrs: NotRequired[Mapping[str, Any]]
     calls: Sequence[UpdateCall]
+
+
+class CompressCall(TypedDict):
+    gradient: int
+    residual: int
+    out: int
+
+
+class Compress(TypedDict):
+    """2-bit gradient compression; `out` are new arrays."""
+
+    do: Literal["compress"]
+    threshold: float
+    calls: Sequence[CompressCall]
 
 
 class Seed(TypedDict):
@@ -266,6 +282,7 @@ Command: TypeAlias = (
     | Invoke
     | InvokeAgain
     | Update
+    | Compress
     | Seed
     | Bind
     | Forward

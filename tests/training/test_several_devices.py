@@ -50,6 +50,42 @@ def test_trainings_are_mxnets(case: str, engine: str, monkeypatch: pytest.Monkey
     check(several_devices.trained(mx, **several_devices.CASES[case]), RECORDED[case])
 
 
+COMPRESSED = {
+    "two": ([[0.00625, 0.1125, 0.21875], [0.29375, 0.3875, 0.48125]], {"context": TWO, "kvstore": "device"}),
+    "one": ([[0.01875, 0.11875, 0.21875], [0.28125, 0.38125, 0.48125]], {"context": mx.cpu(), "kvstore": None}),
+}
+"""Weights after three steps, by MXNet 1.9.1: gradients are sums of thresholds, so that they agree to a rounding."""
+
+
+@pytest.mark.parametrize("case", COMPRESSED)
+def test_compressed_gradients_are_mxnets_in_one_request_a_step(case: str, engine: str) -> None:
+    expected, options = COMPRESSED[case]
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="f"), name="softmax")
+    mod = mx.mod.Module(net, context=options["context"], compression_params={"type": "2bit", "threshold": 0.25})
+    mod.bind([("data", (4, 3))], [("softmax_label", (4,))])
+    mod.init_params(arg_params={"f_weight": mx.nd.arange(6).reshape((2, 3)) / 10, "f_bias": mx.nd.zeros(2)})
+    kvstore = options["kvstore"] or mx.kv.create("device")
+    mod.init_optimizer(kvstore, "sgd", {"learning_rate": 0.1})
+    batch = mx.io.DataBatch([mx.nd.arange(12).reshape((4, 3)) / 3], [mx.nd.array([0, 1, 0, 0])])
+    requests = []
+    for _ in range(3):
+        before = mx.cpu().session.requests
+        mod.forward_backward(batch)
+        mod.update()
+        mx.nd.waitall()
+        requests.append(mx.cpu().session.requests - before)
+    np.testing.assert_allclose(mod.get_params()[0]["f_weight"].asnumpy(), expected, rtol=1e-6)
+    assert requests[1:] == [1, 1]
+
+
+def test_compression_of_a_store_without_is_refused() -> None:
+    mod = module(TWO, compression_params={"type": "2bit"})
+    with pytest.raises(ValueError, match="expected a store of type 'device', got 'local'"):
+        mod.init_optimizer("local")
+    with pytest.raises(mx.MXNetError, match="type: expected '2bit', got '3bit'"):
+        module(TWO, compression_params={"type": "3bit"}).init_optimizer("device")
+
+
 def test_states_and_other_batch_axes_are_mxnets(engine: str) -> None:
     check(several_devices.with_states(mx), RECORDED["states"])
 

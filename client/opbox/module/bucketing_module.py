@@ -59,6 +59,7 @@ class BucketingModule(BaseModule):
             "group2ctxs": group2ctxs,
             "fixed_param_names": fixed_param_names,
             "state_names": state_names,
+            "compression_params": compression_params,
         }
         self._buckets: dict[Any, Module] = {}
         self._monitor: Any = None

@@ -79,6 +79,9 @@ def init_optimizer(
     replicas, parameters = self._bound.replicas, self._names.parameters
     first = {name: replicas[0].args[name] for name in parameters}
     store, on_store = create_kvstore(kvstore, len(replicas), first)
+    if store is not None and self._compression_params:
+        compressing: Any = store
+        compressing.set_gradient_compression(self._compression_params)
     batch_size = self._bound.batch_size()
     self._training = Training(
         optimizer, optimizer_params, self.symbol, self._names, batch_size, len(replicas), store, on_store

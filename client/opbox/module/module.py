@@ -37,7 +37,7 @@ class Module(BaseModule):
         work_load_list: a number for each device, which its slice is in proportion to; equal by default.
         group2ctxs: contexts by the groups of `AttrScope(ctx_group=…)`: a dict, or a list with one for each device. A
             value may be a list with a context for each device.
-        compression_params: taken and ignored.
+        compression_params: of `KVStore.set_gradient_compression`, for a store of type "device"; None for none.
         fixed_param_names: parameters that are not trained.
         state_names: arguments that keep their values from batch to batch (`set_states`).
 
@@ -72,6 +72,7 @@ class Module(BaseModule):
         self._symbol = symbol
         self._context = _contexts(context)
         self._group2ctxs = group2ctxs
+        self._compression_params = compression_params
         self._work_loads = list(work_load_list or [1] * len(self._context))
         if len(self._work_loads) != len(self._context):
             raise AssertionError(

@@ -16,7 +16,7 @@ from opbox_protocol.excerpt import excerpt
 
 from ..settings import Scope
 from ..validation import explain, first_error
-from . import arrays, checkpoints, custom_operators, executors, kernels, operators, profiling, reports
+from . import arrays, checkpoints, compression, custom_operators, executors, kernels, operators, profiling, reports
 from .command import Command, TypedCommand
 from .executors import recurring_run
 from .operators import InvokeAgain, forget_replaced, recurring
@@ -25,7 +25,17 @@ __all__ = ["COMMANDS", "AnyCommand", "check_scopes", "name_of", "parse", "parse_
 
 COMMANDS: Mapping[str, type[Command]] = {
     get_args(command.model_fields["do"].annotation)[0]: command
-    for subject in (arrays, operators, executors, kernels, custom_operators, checkpoints, reports, profiling)
+    for subject in (
+        arrays,
+        operators,
+        compression,
+        executors,
+        kernels,
+        custom_operators,
+        checkpoints,
+        reports,
+        profiling,
+    )
     for command in subject.COMMANDS
 }
 """Every command by its name, the field `do`."""

@@ -23,7 +23,7 @@ from ..ir import Graph
 __all__ = ["CommonExpressions", "merge_common_expressions"]
 
 NO_PARAMS = NoParams()
-KEPT_APART: frozenset[str] = frozenset()
+KEPT_APART = frozenset(("SliceChannel",))
 
 
 @dataclass(frozen=True, slots=True)
