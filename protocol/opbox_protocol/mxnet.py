@@ -22,6 +22,7 @@ __all__ = [
     "attribute_text",
     "attribute_value",
     "dtype_name",
+    "head_copy_name",
     "hidden_key",
     "is_hidden",
     "numpy_dtype",
@@ -187,3 +188,12 @@ def attribute_value(text: Any) -> Any:
         return float(text)
     except ValueError:
         return text
+
+
+MAX_COPY_NAME = 1024
+"""Characters from which the names of copies of copies grow no more: a graph may have very many equal heads."""
+
+
+def head_copy_name(name: str) -> str:
+    """The name of the node that copies a head which equals another one, by the name of what it copies."""
+    return f"{name}_0_copy" if len(name) < MAX_COPY_NAME else name

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from opbox_protocol.control_flow import aux_inputs, wiring
-from opbox_protocol.mxnet import attribute_value
+from opbox_protocol.mxnet import attribute_value, head_copy_name
 
 from .. import _schema
 from .._schema import Operator
@@ -159,7 +159,7 @@ def merged(nodes: Sequence[Node], stands: Mapping[int, int], heads: Iterable[tup
         entry = (copies[number], index)
         for _ in range(count):
             key = (id(entry[0]), entry[1])
-            behind[key] = behind.get(key) or Node(copy, f"{entry[0].name}_0_copy", {}, [entry])
+            behind[key] = behind.get(key) or Node(copy, head_copy_name(entry[0].name), {}, [entry])
             entry = (behind[key], 0)
         entries.append(entry)
     return entries

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from opbox_ops import registry
 from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
+from opbox_protocol.mxnet import head_copy_name
 
 from ...task import NODES, checkpoint
 from ..ir import Graph
@@ -45,12 +46,12 @@ def merge_common_expressions(graph: Graph) -> CommonExpressions:
     """Return `graph` with equal calls merged; it is worked out once for each graph, in time linear in its nodes."""
     answer = graph.results.get(__name__)
     if answer is None:
-        answer = graph.results[__name__] = _Pass(graph).run()
+        answer = graph.results[__name__] = _Merging(graph).run()
     assert isinstance(answer, CommonExpressions)
     return answer
 
 
-class _Pass:
+class _Merging:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.new: dict[Node, Node] = {}
@@ -102,7 +103,7 @@ class _Pass:
         return list(heads)
 
     def _copy(self, entry: Entry) -> Entry:
-        new = Node(self.copy, f"{entry.node.name}_0_copy", {}, NO_PARAMS, (entry,), source=entry.node.source)
+        new = Node(self.copy, head_copy_name(entry.node.name), {}, NO_PARAMS, (entry,), source=entry.node.source)
         copy = Entry(self._first(new))
         if copy.node is new:
             base, count = self.copies.get(entry, (entry, 0))
