@@ -41,7 +41,7 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
 
 
 def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeError:
-    """The error of a name that `module` has not.
+    """Return the error for a name that `module` lacks.
 
     Args:
         module: its full name, "opbox.symbol".
@@ -66,7 +66,7 @@ def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeEr
 
 
 def absence_reason(place: str, name: str) -> str | None:
-    """Why opbox lacks what MXNet has under this name; None for what MXNet has not either."""
+    """Return why opbox lacks this name of MXNet; None if MXNet lacks it too."""
     return next(
         (why for where, names, why in _ABSENT if re.fullmatch(where, place) and re.fullmatch(names, name)), None
     )

@@ -34,7 +34,7 @@ string_types = (str,)
 numeric_types = (float, int, np.generic)
 integer_types = (int, np.int32, np.int64)
 _OWN_NUMBERS = frozenset({float, int})
-"""Python's own, which are recognised faster than by the abstract class."""
+"""Python's own number types, checked before the slower abstract class."""
 
 
 def py_str(text: bytes | str) -> str:
@@ -67,7 +67,7 @@ _Null = Null
 
 
 class NotImplementedForSymbol(MXNetError):
-    """A thing that arrays can do and symbols, which have no values, cannot."""
+    """Raised by methods of symbols that need values, which only arrays have."""
 
     def __init__(self, name: str, alias: str | None = None) -> None:
         named = f" (namely operator {alias!r})" if alias else ""
@@ -86,7 +86,7 @@ def is_number(value: Any) -> bool:
 
 
 LONGEST_VALUE = 60
-"""Letters of a value that an error shows."""
+"""Maximum number of characters of a value in an error."""
 
 
 def value_text(value: Any) -> str:

@@ -29,7 +29,7 @@ __all__ = ["bind", "simple_bind"]
 
 
 def _requests(names: Sequence[str], grad_req: Any) -> dict[str, str]:
-    """The request for each argument."""
+    """Return the gradient request of each argument."""
     if grad_req is None:
         grad_req = "null"
     if isinstance(grad_req, str):
@@ -77,7 +77,7 @@ def bind(
     document: Document | None = None,
     group2ctx: Any = None,
 ) -> Executor:
-    """See `Symbol.bind`; `document` is the graph as it is sent, for who has it already."""
+    """Bind a symbol; see `Symbol.bind`. `document` is its JSON, if the caller has it already."""
     if ctx is None:
         raise TypeError("ctx: expected a Context such as mx.cpu() or mx.gpu(0), got None")
     ctx = context_or_current(ctx)
@@ -120,7 +120,7 @@ _WITHOUT_EFFECT = ("stype_dict",)
 
 
 def _check_options(symbol: Symbol, kwargs: Mapping[str, Any]) -> None:
-    """TypeError for what is neither a shape nor an option, such as an option whose name is misspelt."""
+    """Raise TypeError for an argument that is neither a shape nor an option, such as a misspelt option."""
     for name, value in kwargs.items():
         if (
             not isinstance(value, tuple | list)

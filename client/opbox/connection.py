@@ -28,7 +28,7 @@ _closing: list[Callable[[], None]] = []
 
 
 def transport() -> Transport:
-    """The transport to the engine, opened when it is asked for first.
+    """Return the transport to the engine; the first call opens it.
 
     Raises:
         MXNetError: no server is named, and no engine is installed here.
@@ -66,7 +66,7 @@ def _open(url: str | None, token: str | None) -> Transport:
 
 
 def connect(url: str, token: str | None = None) -> None:
-    """Use the server at `url` from here on; sessions that are open on another engine are closed.
+    """Use the server at `url` from now on; close sessions on another engine.
 
     Args:
         url: "http://host:port", or "host:port".
@@ -76,7 +76,7 @@ def connect(url: str, token: str | None = None) -> None:
 
 
 def use(other: Transport | None) -> None:
-    """Use this transport from here on; None chooses anew from the environment."""
+    """Use this transport from now on; None chooses again from the environment."""
     global _current
     disconnect()
     with _lock:
@@ -96,7 +96,7 @@ def disconnect() -> None:
 
 
 def before_disconnect(close: Callable[[], None]) -> None:
-    """Have `close` called before the transport is closed, the last that was passed here first."""
+    """Call `close` before the transport is closed; the function registered last runs first."""
     _closing.append(close)
 
 

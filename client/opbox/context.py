@@ -65,7 +65,7 @@ class Context:
 
     @property
     def session(self) -> Session:
-        """The session on this device, opened when it is asked for first."""
+        """The session on this device; the first access opens it."""
         session = session_for(self.device)
         return session if self.device_id == 0 else session.of_context(self.device_id)
 
@@ -104,7 +104,7 @@ class Context:
         _scope.value = self._before.pop()
 
     def empty_cache(self) -> None:
-        """Nothing: the engine gives memory back by itself."""
+        """Do nothing: the engine frees memory by itself."""
 
 
 def cpu(device_id: int = 0) -> Context:

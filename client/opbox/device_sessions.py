@@ -1,4 +1,4 @@
-"""This process's sessions: one on each device that it uses, opened when it is asked for first."""
+"""This process's sessions: one per device, opened at first use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def session_for(device: str) -> Session:
 
 
 def when_opened(tell: Callable[[Session], None]) -> None:
-    """Have `tell` called with every session that is opened from here on, before anything else uses it."""
+    """Call `tell` with every session opened from now on, before anything else uses it."""
     _when_opened.append(tell)
 
 
@@ -59,7 +59,7 @@ def adopt(session: Session) -> None:
 
 
 def close_all() -> None:
-    """Close every session of this process."""
+    """Close all sessions of this process."""
     with _sessions_lock:
         closing = list(_sessions.values())
         _sessions.clear()

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Executor(Freed):
-    """Made by `Symbol.bind` and `Symbol.simple_bind`.
+    """A symbol bound to arrays; `Symbol.bind` and `Symbol.simple_bind` make it.
 
     Attributes:
         arg_arrays, grad_arrays, aux_arrays: in the order of the symbol's lists; None where there is no gradient.

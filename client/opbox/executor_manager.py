@@ -12,7 +12,7 @@ __all__ = ["_check_arguments", "_split_input_slice"]
 
 
 def _split_input_slice(batch_size: int, work_load_list: Sequence[float]) -> list[slice]:
-    """Slices of a batch, one a device, in proportion to the devices' work loads; the last one takes what is left.
+    """Return one slice of a batch per device, in proportion to the devices' work loads.
 
     Raises:
         ValueError: a device would get nothing.

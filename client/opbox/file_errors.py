@@ -32,7 +32,7 @@ def path_of(value: Any, argument: str) -> Path:
 
 @contextmanager
 def file_errors(path: str | Path, use: Literal["read", "written"]) -> Iterator[None]:
-    """Raise what the system says of a file, within the block, as an error for the user.
+    """Convert system errors of a file, raised in the block, into errors for the user.
 
     Args:
         path: the file.

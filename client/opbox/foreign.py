@@ -12,7 +12,7 @@ from opbox_protocol.excerpt import excerpt
 __all__ = ["from_capsule", "from_dlpack", "host_numbers", "host_values", "is_array"]
 
 CPU = 1
-"""DLPack's number of the memory that this process reads itself."""
+"""DLPack's device number of this process's memory."""
 
 
 def is_array(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a forked process keeps of its parent's connection to an engine: the address, and none of the sessions.
+"""Handles forks: a child keeps the engine's address and none of its parent's sessions.
 
 `multiprocessing`, data loaders and gunicorn's prefork fork. The child opens a session of its own at its first call and
 ends only that; the parent notices nothing.

@@ -1,4 +1,4 @@
-"""Freed: an object that lets go of something when it is gone, which no interrupt keeps it from."""
+"""Freed: calls a function when an object is collected, even during an interrupt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Freed"]
 
 
 class Freed:
-    """Base of objects that call a function when they are gone: what they set as `__del__`.
+    """Base of objects that call a function when they are collected.
 
     Python calls it as it is. A method written in Python in its place could be interrupted (Ctrl-C) before it has done
     anything, and what is raised there is dropped.

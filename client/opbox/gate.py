@@ -24,7 +24,7 @@ class Gate:
         self._waiting: list[Lock] = []
 
     def open(self) -> None:
-        """Let everybody through. Safe to call again, from any thread."""
+        """Open the gate for all threads. Safe to call again, from any thread."""
         self.is_open = True
         with contextlib.suppress(IndexError):  # another thread opens it too
             while self._waiting:

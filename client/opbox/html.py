@@ -8,7 +8,7 @@ from html import escape
 __all__ = ["preformatted", "shape_text", "table"]
 
 LONGEST = 60
-"""Rows of a table; those after them are counted."""
+"""Maximum number of rows of a table; further rows are only counted."""
 
 
 def shape_text(shape: Iterable[int] | None) -> str:

@@ -41,11 +41,11 @@ from .request_writing import send_request
 __all__ = ["HttpTransport"]
 
 RESTART_S = 0.25
-"""Between two tries to reach a server that has been there and is not."""
+"""Seconds between two attempts to reach a server that was reachable before."""
 LONGEST_PAUSE_S = 10.0
-"""The longest time that a server's Retry-After is taken for."""
+"""Maximum seconds to wait for a server's Retry-After."""
 SHOWN_BYTES = 4096
-"""Bytes of an answer that is not opbox's, which say what it is."""
+"""Number of bytes to read of an answer that is not opbox's, to describe it."""
 
 
 class HttpTransport(AfterFork):
@@ -133,7 +133,7 @@ class HttpTransport(AfterFork):
                 time.sleep(pause)
 
     def become_childs(self) -> None:
-        """Let it open connections of its own; the parent's go on without it."""
+        """Forget the parent's connections after a fork; open new ones."""
         self._lock = threading.Lock()
         self._idle = []
 
@@ -144,7 +144,7 @@ class HttpTransport(AfterFork):
         return other
 
     def runs_at_once(self, path: str, seq: int) -> bool:
-        """False: the server runs it."""
+        """Return False: the server runs batches."""
         return False
 
     def _use_token(self, token: str | None) -> None:

@@ -21,7 +21,7 @@ __all__ = ["Document", "GraphName", "KnownGraphs", "is_unknown", "known_graphs",
 
 T = TypeVar("T")
 KEPT_NAMES = 1024
-"""Names that are remembered of an engine; one that it has forgotten costs a request."""
+"""Number of graph names to remember per engine."""
 
 
 class Document(dict[str, Any]):

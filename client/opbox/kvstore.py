@@ -28,7 +28,7 @@ Key: TypeAlias = str | int
 Store = TypeVar("Store", bound="type[KVStoreBase]")
 
 _TYPES = ("local", "device", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
-"""All of them compute the same: every device of a session is reached at once."""
+"""Names of stores; all compute the same, as a session reaches all its devices."""
 _DENSE = "opbox's arrays are dense"
 
 
@@ -97,7 +97,7 @@ class KVStoreBase:
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return 1
 
 
@@ -120,7 +120,7 @@ class KVStore(KVStoreBase):
 
     @property
     def type(self) -> str:
-        """The name that it was made by."""
+        """The store's name."""
         return self._type
 
     def is_capable(self, capability: str) -> bool:  # type: ignore[override]  # a method of stores, a function of classes
@@ -189,7 +189,7 @@ class KVStore(KVStoreBase):
         self.pull(key, out)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        """Refused: rows alone are pulled of sparse arrays.
+        """Raise an error: pulling single rows needs sparse arrays.
 
         Raises:
             MXNetError: always.

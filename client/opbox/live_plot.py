@@ -18,7 +18,7 @@ __all__ = ["LivePlot"]
 Points = list[tuple[float, float]]
 WIDTH, HEIGHT, LEFT, TOP, GAP = 560.0, 150.0, 64.0, 22.0, 34.0
 MOST = 400
-"""Points that a curve is drawn with."""
+"""Maximum number of points of a drawn curve."""
 SPARKS = "▁▂▃▄▅▆▇█"
 STYLE = (
     ".opbox-plot text{font:11px Helvetica,Arial,sans-serif;fill:#5c6670}.opbox-plot .ground{fill:#fff}"

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 __all__ = ["Layout", "flatten", "pair", "regroup"]
 
 Layout: TypeAlias = "int | list[Layout] | None"
-"""None: a value by itself; a number: one value with so many outputs; a list: the layouts inside a list."""
+"""How values were nested: None for one value, a number for one with several outputs, a list for lists."""
 
 
 def flatten(value: Any, kind: type, what: str, split: Callable[[Any], Sequence[Any]] | None = None) -> tuple[Any, Any]:

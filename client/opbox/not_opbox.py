@@ -27,7 +27,7 @@ _RUN = ("results", "accepted")
 _COMMANDS = routes.COMMANDS.rpartition("/")[2]
 _TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)
 _MOST_WORDS = 80
-"""Characters of the answer's own words in a sentence."""
+"""Maximum number of characters of the answer's text in an error."""
 _OWN_URL = "set OPBOX_URL to the server's own address, or let what stands in front of it pass this path on"
 
 

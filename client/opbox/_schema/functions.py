@@ -20,7 +20,7 @@ from .parameters import default_of, described
 __all__ = ["KEYWORDS", "add_methods", "build", "docstring", "method_names"]
 
 KEYWORDS = ("name", "attr", "out")
-"""Arguments of every function that are no parameters of the operator."""
+"""Arguments that every function has, beside the operator's parameters."""
 
 
 def build(op: Operator, name: str, hint: str, tensor: Any) -> Callable[..., Any]:
@@ -154,7 +154,7 @@ def add_methods(cls: type) -> None:
 
 
 _OF_NUMPY = {"dtype": None, "kind": None, "order": None, "stable": None, "decimals": 0}
-"""What numpy's functions pass to methods, `np.mean(x)` to `x.mean`, where their caller has passed nothing."""
+"""Default arguments that numpy's functions pass on to methods, as `np.mean(x)` does to `x.mean`."""
 
 
 def _method(name: str, op: Operator) -> Callable[..., Any]:

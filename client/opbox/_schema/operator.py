@@ -19,11 +19,11 @@ __all__ = ["Operator", "extend", "find", "get", "operators", "when_learnt"]
 
 Attrs = Mapping[str, str]
 CHECKED = 256
-"""Attributes of calls of an operator that are known to be right when they come again."""
+"""Number of checked attribute sets to cache per operator."""
 
 
 class Operator:
-    """One operator.
+    """An operator of the catalogue.
 
     Attributes:
         name: the canonical name, as in files.
@@ -272,7 +272,7 @@ def _add(entries: Iterable[Mapping[str, Any]]) -> list[Operator]:
 
 
 def when_learnt(listener: Callable[[Operator], None]) -> None:
-    """Have `listener` called with each operator that is added from here on."""
+    """Call `listener` with each operator that is added from now on."""
     _listeners.append(listener)
 
 

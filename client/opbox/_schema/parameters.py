@@ -60,7 +60,7 @@ def _within(value: float, kind: Mapping[str, Any]) -> bool:
 
 
 def described(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """In words, what the parameter accepts."""
+    """Return in words what the parameter accepts."""
     return " or ".join(dict.fromkeys(_words(kind) for kind in _kinds(schema, definitions)))
 
 

@@ -33,11 +33,11 @@ SHAPES = click.argument("shapes", nargs=-1, metavar="[name=1,3,224,224]...")
 DEVICE = click.option("--device", metavar="cpu|gpu:N", help="Where it runs; the engine's first device by default.")
 PARAMS = click.option("--params", type=click.Path(dir_okay=False), help="A .params file of opbox or MXNet.")
 SEED = 0
-"""The seed of arrays and parameters that are drawn: the same ones each time."""
+"""Seed of drawn arrays and parameters, so that each run draws the same."""
 
 
 def _named(words: Sequence[str], expected: str) -> dict[str, str]:
-    """Words such as data=1,3 by their names.
+    """Parse words such as data=1,3 into a dict.
 
     Raises:
         ValueError: a word without "=".

@@ -16,7 +16,7 @@ from .network import DrawnNetwork, Link
 __all__ = ["Card", "Edge", "BlockFrame", "boxes_of"]
 
 ROWS = 4
-"""Operators on one card, at most."""
+"""Maximum number of operators on one card."""
 CONTINUES = {"activation", "norm"}
 """Families whose operators go on the card of what they read, if nobody else reads that."""
 CONTINUED = {"layer", "norm", "activation", "pool"}
@@ -24,7 +24,7 @@ CONTINUED = {"layer", "norm", "activation", "pool"}
 
 @dataclass(eq=False)
 class Card:
-    """Vertices in one piece: each reads the one before it, and nothing else."""
+    """A chain of vertices: each reads only the one before it."""
 
     rows: list[int]
 

@@ -18,7 +18,7 @@ Pieces = dict[int, list[tuple[Item, float, float]]]
 GAP = 26.0
 """Pixels between two boxes in a row."""
 POINT_GAP = 18.0
-"""Pixels between an edge and what it passes."""
+"""Pixels between an edge and the boxes it passes."""
 
 
 def place(rows: Rows) -> None:

@@ -14,7 +14,7 @@ __all__ = ["untangle"]
 
 SWEEPS = 12
 LARGE = 2000
-"""Items above which neighbours are not exchanged, which takes the most time."""
+"""Number of items from which on neighbours are not exchanged: that step is the slowest."""
 
 
 def untangle(rows: Rows) -> None:

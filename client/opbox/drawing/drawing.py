@@ -28,7 +28,7 @@ __all__ = ["FORMATS", "Drawing", "draw"]
 
 FORMATS = ("svg", "pdf", "png", "dot", "gv")
 LARGEST = 1500
-"""Boxes of the largest drawing."""
+"""Maximum number of boxes of a drawing."""
 
 
 class Drawing:

@@ -22,9 +22,9 @@ from .network import DrawnNetwork
 __all__ = ["Repeat", "find_repeats"]
 
 LONGEST = 400
-"""Operators of the longest block that is looked for."""
+"""Maximum number of operators in a repeated block."""
 LEAST_SAVED = 4
-"""Rows that a fold must save to be worth a frame."""
+"""Minimum number of rows that folding must save."""
 
 
 class Repeat(NamedTuple):

@@ -67,7 +67,7 @@ class Path:
 
 @dataclass
 class Placed:
-    """Everything with a place, in pixels; the left upper corner is (0, 0)."""
+    """The laid-out drawing, in pixels; the upper left corner is (0, 0)."""
 
     width: float = 0.0
     height: float = 0.0
@@ -79,7 +79,7 @@ class Placed:
     exits: dict[int, float] = field(default_factory=dict)
 
     def moved_into(self, other: Placed, dx: float, dy: float) -> None:
-        """Add all this to another drawing, so much further right and down."""
+        """Add these boxes and edges to another drawing, shifted right and down."""
         boxes: list[PlacedCard | PlacedFrame] = [*self.cards, *self.frames]
         for box in boxes:
             box.x += dx

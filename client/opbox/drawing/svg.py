@@ -11,7 +11,7 @@ __all__ = ["FONTS", "FURTHER_FONTS", "svg"]
 
 FONTS = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 FURTHER_FONTS = "'DejaVu Sans Condensed', 'DejaVu Sans', 'Noto Sans', Roboto, Ubuntu, 'Open Sans', FreeSans, 'Segoe UI'"
-"""For programs that take no font of their own choice for one that is not there; the narrow before the wide."""
+"""Fonts to try, narrow ones first, for programs that do not replace a missing font."""
 
 
 def svg(picture: Picture, fonts: str = FONTS) -> str:

@@ -17,9 +17,9 @@ _ASCII = (
     *(334, 260, 334, 584),
 )
 BOLD = 1.08
-"""Bold letters are about this much wider."""
+"""Factor by which bold letters are wider."""
 _ROOM = 1.1
-"""Fonts that stand in for Helvetica are wider than it."""
+"""Factor by which fonts that replace Helvetica are wider."""
 
 
 def text_width(text: str, size: float) -> float:

@@ -77,7 +77,7 @@ def evaluation_iterator(eval_data: Any, batch_size: int) -> Any:
 
 
 class Columns:
-    """Arrays of several batches, on their way to this machine."""
+    """Collects arrays of several batches that are being fetched."""
 
     def __init__(self) -> None:
         self._batches: list[list[tuple[Any, int]]] = []

@@ -88,7 +88,7 @@ def crop_and_resize(image: Image, box: Box, size: Sequence[int] | None, interp: 
 
 
 def fixed_crop(src: Any, x0: int, y0: int, w: int, h: int, size: Sequence[int] | None = None, interp: int = 2) -> Any:
-    """The piece of an image in a box.
+    """Crop the box out of an image.
 
     Args:
         src: the image.

@@ -36,7 +36,7 @@ __all__ = [
 Labelled: TypeAlias = tuple[Image, Image]
 Range: TypeAlias = Sequence[float] | float
 _MIN_PIXELS = 2
-"""Pixels of a piece, or of a box, that is worth looking at; and of a border."""
+"""Minimum size in pixels of a crop, of a box in it, and of a border."""
 
 
 class DetAugmenter:
@@ -140,7 +140,7 @@ class DetHorizontalFlipAug(HostDetAugmenter):
 
 
 def _range(value: Range) -> tuple[float, float]:
-    """A least and a greatest value; one number for both."""
+    """Return a minimum and a maximum; one number serves as both."""
     return (value, value) if is_number(value) else tuple(value)  # type: ignore[arg-type,return-value]
 
 

@@ -210,7 +210,7 @@ class ImageDetIter(ImageIter):
         return True
 
     def _check_valid_label(self, label: Image) -> None:
-        """Refuse a label without an object; its sample is passed over.
+        """Raise an error for a label without an object; its sample is skipped.
 
         Raises:
             RuntimeError: it has none.
@@ -228,7 +228,7 @@ class ImageDetIter(ImageIter):
         return like(data, image), objects
 
     def reshape(self, data_shape: tuple[int, ...] | None = None, label_shape: tuple[int, int] | None = None) -> None:
-        """Have batches of other shapes from now on.
+        """Use other batch shapes from now on.
 
         Args:
             data_shape: (3, height, width); the augmenters stay as they are.
@@ -247,7 +247,7 @@ class ImageDetIter(ImageIter):
             self.label_shape = label_shape[0], label_shape[1]
 
     def check_label_shape(self, label_shape: Sequence[int]) -> None:
-        """Refuse a shape that labels do not fit into.
+        """Raise an error for a shape that labels do not fit into.
 
         Raises:
             ValueError: fewer objects than images have, or another width.

@@ -200,7 +200,7 @@ class ImageIter(DataIter):
         return f"image {self.imglist[key][1] if self.imglist and self.imgrec is None else key}"
 
     def _samples(self, count: int) -> tuple[list[tuple[Any, bytes, str]], bool]:
-        """Up to so many samples with their places, and whether the images are at their end."""
+        """Return up to `count` samples with their positions, and whether the epoch has ended."""
         samples: list[tuple[Any, bytes, str]] = []
         try:
             while len(samples) < count:
@@ -279,7 +279,7 @@ class ImageIter(DataIter):
         return DataBatch([HostArray(data)], [HostArray(label)], pad=pad)
 
     def check_data_shape(self, data_shape: Sequence[int]) -> None:
-        """Refuse a shape that images do not have.
+        """Raise an error for a shape that images cannot have.
 
         Raises:
             ValueError: it is not (3, height, width).
@@ -288,7 +288,7 @@ class ImageIter(DataIter):
             raise ValueError(f"data_shape: expected (3, height, width), got {value_text(data_shape)}")
 
     def check_valid_image(self, data: Any) -> None:
-        """Refuse what is no image; a sample that is refused is passed over.
+        """Raise an error for a value that is no image; its sample is skipped.
 
         Raises:
             RuntimeError: it has no dimensions.

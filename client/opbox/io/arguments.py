@@ -19,7 +19,7 @@ __all__ = ["PARTS", "read_arguments", "warn_of_unused"]
 
 T = TypeVar("T")
 _UNUSED = frozenset({"verbose", "device_id", "ctx", "silent", "data_name", "label_name", "prefetch_buffer", "name"})
-"""Arguments that need no field of their own in a table of arguments."""
+"""Arguments that every iterator accepts."""
 
 
 def read_arguments(subject: str, values: Mapping[str, Any], *tables: type[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ __all__ = ["BoxedAugmentation"]
 Box: TypeAlias = tuple[float, float, float, float]
 """Left, top, width and height, in parts of an image's size."""
 _SMALLEST_BORDER = 1.05
-"""A border that makes an image less than 5 % larger is none."""
+"""Borders that enlarge an image by less than this factor are not drawn."""
 _BY_SAMPLER = (
     "crop_scales",
     "crop_aspect_ratios",
@@ -67,7 +67,7 @@ class BoxedAugmentation:
     resize_mode: str = "force"
 
     def check(self, subject: str) -> None:
-        """Refuse arguments that go with no image.
+        """Raise an error for arguments that fit no image.
 
         Raises:
             MXNetError: they have values that they cannot have.

@@ -35,7 +35,7 @@ class DecodingWork(Generic[R]):
         self.begin()
 
     def begin(self) -> None:
-        """Have nothing done yet."""
+        """Start with no result computed."""
         self._results: list[Any] = [None] * len(self._items)
         self._errors: list[BaseException | None] = [None] * len(self._items)
         self._left = len(self._items)
@@ -97,7 +97,7 @@ class DecodingThreads(Freed, AfterFork):
         self.__del__ = partial(self._tasks.put, None)
 
     def begin(self, function: Callable[[Any], R], items: Sequence[Any]) -> DecodingWork[R]:
-        """Have a function called for each item; returns at once."""
+        """Start calling a function for each item; return at once."""
         work = DecodingWork(function, items)
         shielded(self._submit, work)
         return work

@@ -64,7 +64,7 @@ class RecordReading:
     dtype: str = "float32"
 
     def check(self, subject: str, augmenter: str) -> None:
-        """Refuse what no batch can be read with.
+        """Raise an error for arguments with which no batch can be read.
 
         Raises:
             MXNetError: an argument is missing, or has a value that it cannot have.
@@ -166,7 +166,7 @@ class RecordsIter(DataIter):
         self._ask()
 
     def _ask(self) -> None:
-        """Have threads fill as many batches as are to be ready."""
+        """Let threads fill batches ahead."""
         while self._left and len(self._coming) < max(1, self._reading.prefetch_buffer):
             self._left -= 1
             begin = self._begin

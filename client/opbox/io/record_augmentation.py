@@ -75,7 +75,7 @@ class Augmentation:
         return differs or ratio or self.rotate > 0
 
     def check(self, subject: str, channels: int) -> None:
-        """Refuse arguments that go with no image.
+        """Raise an error for arguments that fit no image.
 
         Raises:
             MXNetError: they contradict another.

@@ -111,7 +111,7 @@ class _Ahead(Freed, AfterFork):
         self.__del__ = partial(self._asked.put, None)
 
     def ask(self) -> None:
-        """Have the next batch loaded."""
+        """Start loading the next batch."""
         coming = _Coming()
         self._asked.put(coming)
         self.coming = coming

@@ -86,7 +86,7 @@ def _sentence(error: Exception) -> str:
 
 
 class _LintParser(argparse.ArgumentParser):
-    """One whose errors are one line, as those of the other commands are."""
+    """A parser whose errors are one line, as those of the other commands."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}: see {self.prog} --help", file=sys.stderr)

@@ -34,7 +34,7 @@ Array = numpy.ndarray[Any, Any]
 
 
 class PendingValue(Protocol):
-    """A value on its way from the engine."""
+    """A value that is being fetched from the engine."""
 
     def done(self) -> bool:
         """Return whether the value is here."""
@@ -189,7 +189,7 @@ class EvalMetric:
                 self._settle()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Reset all counts."""
         self.num_inst = 0
         self.sum_metric = 0.0
         self.global_num_inst = 0

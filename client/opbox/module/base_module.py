@@ -48,7 +48,7 @@ class BaseModule:
     iter_predict = loops.iter_predict
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Called before a batch is used; there is nothing to do, for there are no sparse parameters."""
+        """Called before a batch is used. Does nothing: there are no sparse parameters."""
         if sparse_row_id_fn is not None:
             warnings.warn("prepare: sparse_row_id_fn has no effect: all parameters are dense", stacklevel=3)
 

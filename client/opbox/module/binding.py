@@ -66,7 +66,7 @@ class Binding:
 
     @property
     def executors(self) -> Executors:
-        """Those of the first device."""
+        """The executors of the first device."""
         return self.replicas[0]
 
     @cached_property
@@ -84,7 +84,7 @@ class Binding:
             replica.select([self._sliced_desc(number, desc) for desc in descs])
 
     def _sliced_desc(self, number: int, desc: DataDesc) -> DataDesc:
-        """What device `number` gets of an array."""
+        """Return the slice of an array for device `number`."""
         axis = _axis(desc)
         if len(self.replicas) == 1 or self.slices is None or axis < 0:
             return desc
@@ -93,7 +93,7 @@ class Binding:
         return DataDesc(desc.name, shape, desc.dtype, desc.layout)
 
     def sliced(self, number: int, descs: Sequence[DataDesc], arrays: Sequence[Any]) -> list[Any]:
-        """What device `number` gets of a batch's arrays, which `descs` describe."""
+        """Return the slices of a batch's arrays, which `descs` describe, for device `number`."""
         if len(self.replicas) == 1 or self.slices is None:
             return list(arrays)
         part = self.slices[number]

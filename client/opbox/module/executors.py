@@ -35,7 +35,7 @@ class WriteCount:
 
 
 MAX_BOUND = 8
-"""Executors kept for shapes seen before; the one used longest ago goes first."""
+"""Number of executors to keep for other shapes; the least recently used is dropped first."""
 
 
 class Executors:
@@ -94,7 +94,7 @@ class Executors:
         return len(self._bound)
 
     def all(self) -> list[Any]:
-        """All executors that are bound."""
+        """All bound executors."""
         return list(self._bound.values())
 
     def _bind(self, shapes: Sequence[DataDesc]) -> Any:

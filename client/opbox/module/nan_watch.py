@@ -59,7 +59,7 @@ class OutputWatch:
                 return
 
     def drop(self) -> None:
-        """Forget the outputs that are on their way: they were lost with their session."""
+        """Drop outputs that were lost with their session."""
         self._coming.clear()
 
     def step_ended(self) -> None:
@@ -122,7 +122,7 @@ class NanFinder:
                 self._nodes |= dict.fromkeys(names, f"the output of node {node.name!r} ({node.op.name})")
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching an executor."""
         for executor in self._executors:
             executor.set_monitor_callback(None)
         self._executors.clear()

@@ -115,7 +115,7 @@ class Parameters:
             self._copied(writes)
 
     def _copied(self, writes: WriteCount) -> None:
-        """Note that the copies are those of the arrays as they are."""
+        """Mark the copies as current."""
         self._copied_from, self._copied_at = writes, writes.value
 
 

@@ -148,7 +148,7 @@ class PythonModule(BaseModule):
         )
 
     def install_monitor(self, mon: Any) -> None:
-        """Nothing: there is no executor."""
+        """Do nothing: there is no executor."""
 
 
 class PythonLossModule(PythonModule):

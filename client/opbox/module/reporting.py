@@ -73,7 +73,7 @@ class MetricReports:
                 session.record(report)
 
     def flush(self) -> None:
-        """Send what was reported last: no step comes behind it."""
+        """Send the last report, as no further step carries it."""
         if self._held_back:
             self._record()
             self._module._flush()

@@ -1,4 +1,4 @@
-"""`mx.nd.Custom`: running a user's operator on arrays."""
+"""`mx.nd.Custom`: runs a user's operator on arrays."""
 
 from __future__ import annotations
 

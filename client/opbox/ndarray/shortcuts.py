@@ -12,7 +12,7 @@ from .invoke_form import InvokeForm, form_of
 __all__ = ["with_shortcut"]
 
 MOST_KEYS = 256
-"""Ways of calling one function that are remembered."""
+"""Number of call forms to remember per function."""
 _KINDS = frozenset({bool, int, float, str, type(None)})
 _OWN = frozenset({"name", "attr", "ctx", "dtype"})
 """Arguments that are no parameters, or no parameters as they stand."""

@@ -24,7 +24,7 @@ class _TokenEmbedding(Vocabulary):
     """
 
     pretrained_file_name_sha1: ClassVar[Mapping[str, str | None]] = {}
-    """The names of the files that there are; their hashes are not checked."""
+    """The names of the known files; their hashes are not checked."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
