@@ -11,7 +11,7 @@ PARTS := protocol ops client service
 
 .PHONY: help demo test test-all fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
-help:  ## what there is
+help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # What a demo needs: the packages, without bytecode that Python writes when it needs it, and the digits that scikit-learn has.
@@ -28,13 +28,13 @@ $(READY): $(VENV)/.packages requirements-dev.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r requirements-dev.txt
 	@touch $@
 
-demo: $(VENV)/.packages  ## train LeNet on handwritten digits through HTTP (DATA=folder of MNIST idx files)
+demo: $(VENV)/.packages  ## start a server and train LeNet on handwritten digits over HTTP (DATA=folder of MNIST idx files)
 	$(BIN)/python examples/lenet_demo.py $(if $(DATA),--data $(DATA))
 
-test: $(READY)  ## the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all of them)
+test: $(READY)  ## run the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all)
 	$(if $(WHOLE),,OPBOX_TEST_SLICE=$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not browser" $(ARGS)
 
-test-all:  ## every suite of .ci/run whole: hours
+test-all:  ## run every suite of .ci/run as a whole; takes hours
 	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch; do \
 	  $(MAKE) $$suite WHOLE=1 || exit 1; done
 
@@ -43,7 +43,7 @@ $(VENV)/.fuzzing: $(READY) .ci/fuzzing.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/fuzzing.txt
 	@touch $@
 
-fuzz: $(VENV)/.fuzzing  ## hostile frames, JSON, graphs, commands and operators, FUZZ (100) times as long as in make test
+fuzz: $(VENV)/.fuzzing  ## send hostile frames, JSON, graphs, commands and operators, FUZZ (100) times as long as make test
 	OPBOX_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -n $(JOBS) --timeout 0 tests/service/test_wire_fuzz.py \
 	  tests/service/test_graph_fuzz.py tests/service/test_json_pieces.py tests/fuzz $(ARGS)
 	for target in frames json graphs commands operators; do mkdir -p .fuzz/$$target && $(BIN)/python \
@@ -68,18 +68,18 @@ $(PRETEND)/.ready: $(READY) constraints.txt .ci/pretend-gpu.txt
 PRETEND_PATH = PYTHONPATH=$(CURDIR)/tests/pretend_gpu/site:$(CURDIR)/$(PRETEND)/site
 PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py tests/contract/test_code_on_devices.py
 
-test-gpu-pretend: $(PRETEND)/.ready  ## the device's tests on a pretend GPU: real CuPy, its kernels run by g++ (WHOLE=1: every row)
+test-gpu-pretend: $(PRETEND)/.ready  ## run the GPU's tests on a pretend GPU: real CuPy, kernels compiled by g++ (WHOLE=1: every row)
 	$(PRETEND_PATH) OPBOX_PRETEND_GPU=$(if $(WHOLE),whole,part) \
 	  $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m gpu $(PRETEND_TESTS) $(ARGS)
 
-kernels: $(PRETEND)/.ready  ## registers, spills, shared memory of every kernel that the tests on the pretend GPU make, by NVRTC (OWN=1: of ours)
+kernels: $(PRETEND)/.ready  ## print registers, spills and shared memory of every CUDA kernel, by NVRTC (OWN=1: opbox's own only)
 ifndef OWN
 	rm -rf $(PRETEND)/sources
 	PRETEND_GPU_SOURCES=$(CURDIR)/$(PRETEND)/sources $(MAKE) --no-print-directory test-gpu-pretend
 endif
 	$(PRETEND_PATH) $(BIN)/python -m tests.nvrtc.report $(if $(OWN),,$(PRETEND)/sources)
 
-gpu-counts: $(PRETEND)/.ready  ## launches, allocations and what capture refuses in a training step, on the pretend GPU
+gpu-counts: $(PRETEND)/.ready  ## count launches, allocations and unrecordable calls of a training step, on the pretend GPU
 	$(PRETEND_PATH) $(BIN)/python -m tests.pretend_gpu.counts
 
 # In a folder of its own too: a wheel of 190 MB to 900 MB that a few tests need. Elsewhere they are skipped, and say so.
@@ -90,27 +90,27 @@ $(TENSORS)/.ready: $(READY) constraints.txt .ci/torch.txt
 	  -r .ci/torch.txt
 	@touch $@
 
-test-torch: $(TENSORS)/.ready  ## tensors of PyTorch as inputs, and arrays as tensors (the package takes 880 MB)
+test-torch: $(TENSORS)/.ready  ## test PyTorch's tensors as inputs and arrays as tensors (installs 880 MB)
 	PYTHONPATH=$(CURDIR)/$(TENSORS)/site OPBOX_TEST_REQUIRE_TORCH=1 $(BIN)/python -m pytest -k torch tests/client/test_foreign.py $(ARGS)
 
 $(VENV)/.page: $(READY) .ci/page.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/page.txt
 	@touch $@
 
-browser:  ## Chromium from Debian, for the tests of the page; needs root where it is missing
+browser:  ## install Debian's Chromium for the tests of the page; needs root
 	@sh .ci/browser.sh
 
-test-page: $(VENV)/.page browser  ## the page in a real browser: signing in, watching, running, ending; accessibility
+test-page: $(VENV)/.page browser  ## test the page in a real browser: signing in, watching, running, ending; accessibility
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m browser tests/page $(ARGS)
 
-screenshots: $(VENV)/.page browser  ## take the pictures of the page in docs/images anew
+screenshots: $(VENV)/.page browser  ## take new pictures of the page for docs/images
 	$(BIN)/python docs/make_screenshots.py
 
 $(VENV)/.docs: $(READY) .ci/docs.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/docs.txt
 	@touch $@
 
-docs: $(VENV)/.docs  ## the documentation's site into build/site, warnings being errors, and its checks
+docs: $(VENV)/.docs  ## build the documentation's site into build/site and check it; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build -q
 	$(BIN)/python -m pytest -m docs tests/docs $(ARGS)
 
@@ -120,17 +120,17 @@ $(VENV)/.clients: $(READY) .ci/clients.txt $(wildcard tests/clients/typescript/p
 	cd .clients && npm ci --no-audit --no-fund --loglevel=error || echo "clients: no TypeScript tools, so their tests are skipped"
 	@touch $@
 
-clients: $(VENV)/.clients  ## make clients of the OpenAPI document, for Python and TypeScript, and run a program on each
+clients: $(VENV)/.clients  ## generate clients from the OpenAPI document, for Python and TypeScript, and run a program on each
 	$(BIN)/python -m pytest -rs -m clients tests/clients $(ARGS)
 
-soak: $(READY)  ## 20,000 training steps and 200,000 forwards at a server: memory and descriptors stay as they were
+soak: $(READY)  ## run 20,000 training steps and 200,000 forwards: memory and descriptors must not grow
 	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 -s tests/faults -k long_use $(ARGS)
 
 $(VENV)/.schemas: $(READY) .ci/schemas.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/schemas.txt
 	@touch $@
 
-schemas: $(VENV)/.schemas  ## schemathesis at a server: what OpenAPI says of requests and answers is so
+schemas: $(VENV)/.schemas  ## test a server against its OpenAPI document with schemathesis
 	sh .ci/schemas.sh $(ARGS)
 
 $(VENV)/.packaging: $(READY) .ci/packaging.txt
@@ -144,15 +144,15 @@ packages: $(VENV)/.packaging  ## build the four distributions into dist, and che
 	for part in $(PARTS); do $(BIN)/python -m build -q --outdir dist build/packages/$$part || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
 
-pythons:  ## a slice of the tests on Python 3.12 and 3.13, where this machine has them
+pythons:  ## run a slice of the tests on Python 3.12 and 3.13, if installed
 	@sh .ci/pythons.sh $(ARGS)
 
-lint: $(READY)  ## ruff and mypy --strict
+lint: $(READY)  ## run ruff and mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-format: $(READY)  ## let ruff rewrite
+format: $(READY)  ## let ruff format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -161,17 +161,17 @@ $(ORACLE)/.ready:
 	$(ORACLE)/bin/python -m pip install -q --disable-pip-version-check mxnet==1.9.1 numpy==1.23.5
 	@touch $@
 
-conformance: $(READY) $(ORACLE)/.ready  ## the operator table and generated cases, live against MXNet 1.9.1 (Python 3.11)
+conformance: $(READY) $(ORACLE)/.ready  ## compare the operator table and generated cases with a live MXNet 1.9.1 (Python 3.11)
 	$(BIN)/python -m pytest -n $(JOBS) -m conformance $(ARGS)
 	$(MAKE) --no-print-directory test-gpu-pretend WHOLE=1
 
-record: $(ORACLE)/.ready  ## record MXNet's values for the operator table and the programs again
+record: $(ORACLE)/.ready  ## record MXNet's values for the operator table and the programs
 	$(ORACLE)/bin/python -m tests.conformance.record
 	$(ORACLE)/bin/python -m tests.compat.record
 	$(ORACLE)/bin/python -m tests.compat.record_names
 	$(ORACLE)/bin/python -m tests.images.record
 
-schema: $(READY)  ## write the client's operator schema, its stubs, the catalogue, the page's presets and the page on compatibility anew
+schema: $(READY)  ## generate the client's operator schema and stubs, the catalogue, the page's presets, docs/compatibility.md
 	$(BIN)/python -m opbox_service.schema
 	$(BIN)/python -m tests.cases.presets
 	$(BIN)/python docs/make_operators_page.py
@@ -182,26 +182,26 @@ $(TORCH)/.ready:
 	$(TORCH)/bin/python -m pip install -q --disable-pip-version-check torch==2.13.0 numpy
 	@touch $@
 
-bench-peers: $(READY) $(ORACLE)/.ready $(TORCH)/.ready  ## networks on the CPU beside MXNet and PyTorch, in one run
+bench-peers: $(READY) $(ORACLE)/.ready $(TORCH)/.ready  ## time networks on the CPU beside MXNet and PyTorch, in one run
 	$(BIN)/python benchmarks/cpu_vs_peers.py --http $(ARGS)
 
-bench: $(READY)  ## every benchmark, one after the other
+bench: $(READY)  ## run every benchmark
 	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
 
-serve: $(VENV)/.packages  ## a server on PORT (8000)
+serve: $(VENV)/.packages  ## start a server on PORT (8000)
 	$(BIN)/opbox serve --port $(PORT)
 
-cubins: $(VENV)/.nvrtc  ## kernels of our own as machine code for sm_80, sm_90 and sm_100, into build/cubins, without a GPU
+cubins: $(VENV)/.nvrtc  ## compile opbox's CUDA kernels for sm_80, sm_90 and sm_100 into build/cubins, without a GPU
 	$(BIN)/python -m opbox_ops.cuda.build build/cubins
 
-gpu-wheels:  ## the packages that an offline GPU machine lacks, into .wheels
+gpu-wheels:  ## download the packages that an offline GPU machine lacks, into .wheels
 	$(PYTHON) -m pip download -q -d .wheels --only-binary=:all: --no-deps --python-version 3.12 --implementation cp \
 	  $(foreach tag,2_28 2_27 2_17,--platform manylinux_$(tag)_x86_64) --platform manylinux2014_x86_64 -r .ci/gpu-wheels.txt
 
-gpu-check:  ## stages of GPU tests and benchmarks into build/gpu-check, with the machine's own PYTHON (and .wheels, if any)
+gpu-check:  ## run GPU tests and benchmarks with the machine's own PYTHON (and .wheels, if any); results in build/gpu-check
 	PYTHON=$(PYTHON) sh .ci/gpu-check.sh $(ARGS)
 
-image:  ## the image, VARIANT=cpu or cuda
+image:  ## build the image, VARIANT=cpu or cuda
 	docker build -f docker/Dockerfile -t opbox:$(or $(VARIANT),cpu) --build-arg VARIANT=$(or $(VARIANT),cpu) \
 	  --build-arg REVISION=$$(git rev-parse HEAD) .
 
@@ -209,7 +209,7 @@ $(VENV)/.compose: $(READY) .ci/compose.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/compose.txt
 	@touch $@
 
-check-compose: $(VENV)/.compose  ## the Dockerfile by hadolint, compose.yaml by its schema, and what is mounted
+check-compose: $(VENV)/.compose  ## check the Dockerfile with hadolint, compose.yaml with its schema, and the mounted files
 	$(BIN)/python -m pytest -m compose tests/docker $(ARGS)
 
 # IMAGE_BUILDER names a program where there is no Docker: tests/docker/engine.py says how it is called.
