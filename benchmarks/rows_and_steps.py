@@ -70,10 +70,10 @@ def step(name: str, attrs: dict[str, float], arrays: list[Any]) -> Callable[[], 
     params = op.parse(attrs)
     specs = tuple(ArraySpec(a.shape, a.dtype) for a in arrays)
     call = CallSpec("cpu", specs, specs[:1])
-    compute = op.choose(params, call)
-    temp = tuple(backend.empty(t.shape, t.dtype) for t in op.temps(compute, params, call))
+    kernel = op.choose(params, call)
+    temp = tuple(backend.empty(t.shape, t.dtype) for t in kernel.temps)
     ctx = OpContext(xp=np, special=None, random=None, backend=backend, temp=temp, req=(OpReq.INPLACE,))
-    return compute.bound(params, ctx, arrays, [arrays[0]])
+    return kernel.bind(params, ctx, arrays, [arrays[0]])
 
 
 def main() -> None:

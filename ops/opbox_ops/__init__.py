@@ -3,7 +3,7 @@
 Graphs, execution, sessions and HTTP live in opbox_service; nothing here imports them.
 """
 
-from .compute import CallSpec, OpContext, OpReq, Temp
+from .compute import CallSpec, Kernel, OpContext, OpReq, Temp
 from .gradient import backward_node, grad_use_in, grad_use_none, grad_use_out, make_node
 from .node import Entry, Node
 from .params import Field, Params
@@ -29,6 +29,7 @@ __all__ = [
     "Counted",
     "Entry",
     "Field",
+    "Kernel",
     "Node",
     "Op",
     "OpContext",

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache, partial
 from typing import Any, TypeAlias
@@ -41,16 +41,18 @@ __all__ = [
     "Array",
     "ArraySpec",
     "Arrays",
+    "BindRule",
     "CallSpec",
+    "ChooseRule",
     "Compute",
     "ComputeFunction",
+    "Kernel",
     "Mode",
     "OpContext",
     "OpReq",
     "Outputs",
-    "PacksRule",
+    "RebindRule",
     "Reusable",
-    "ReusableRule",
     "SavesRule",
     "Temp",
     "TempsRule",
@@ -90,7 +92,7 @@ class Temp:
 
     Attributes:
         shape, dtype: the array's.
-        only_packed: whether it is used only where it stays from run to run (`Compute.packs`): elsewhere it is empty.
+        only_packed: whether it is used only where it stays from run to run (`Kernel.packs`): elsewhere it is empty.
     """
 
     shape: tuple[int, ...]
@@ -153,7 +155,7 @@ class Mode:
 
     Attributes:
         is_train: whether it trains.
-        parameters: a number that is another one whenever packed inputs may have been written to (see `Compute.packs`);
+        parameters: a number that is another one whenever packed inputs may have been written to (see `Kernel.packs`);
             None: nobody knows whether they have.
     """
 
@@ -171,7 +173,7 @@ class OpContext:
         random: the node's random numbers (see backend.random); of a call without a graph, the session's.
         backend: the device's backend.
         mode: shared by the executor's steps.
-        temp: the arrays that the compute's temps rule asked for, in order.
+        temp: the arrays that the kernel's `temps` ask for, in order.
         saved: bytes that forward leaves for backward, as many as the compute's `saves` said; None without a backward.
         state: what FCreateOpState made for this node (a backward node sees its forward node's).
         call: shapes, types and layouts of all inputs and outputs, those that are None too.
@@ -179,9 +181,9 @@ class OpContext:
             compute that declares `accumulates`.
         prepared: what computes keep for calls that are alike, by `call`'s identity: one for the steps of a plan, whose
             equal calls are one object; None elsewhere.
-        packs: whether the temporaries that the compute's `packs` rule names are the step's own, between runs too.
-        alike: what a compute that `prepares` leaves for further steps of a plan with this very context, their arrays in
-            each other's memory as those of the first: `(inputs, outputs)` to the call, as `Compute.bound` would make
+        packs: whether the temporaries that the kernel's `packs` names are the step's own, between runs too.
+        alike: what a kernel's `bind` leaves for further steps of a plan with this very context, their arrays in
+            each other's memory as those of the first: `(inputs, outputs)` to the call, as `Kernel.bind` would make
             it; None: it is asked again for each.
     """
 
@@ -212,65 +214,90 @@ Reusable: TypeAlias = Callable[[Arrays, Outputs], Any]
 It is kept and called again long after the context that it was made with has gone. So it holds its temporaries itself
 (`ctx.temp`), and with them all that it has given a library a pointer to: nobody else keeps them alive, or uses them.
 """
-ReusableRule: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Reusable | None]
+BindRule: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Callable[[], Any]]
+RebindRule: TypeAlias = Callable[[Any, OpContext, Arrays, Outputs], Reusable | None]
 TempsRule: TypeAlias = Callable[[Any, CallSpec], Sequence[Temp]]
-PacksRule: TypeAlias = Callable[[Any, CallSpec], Sequence[tuple[int, int]]]
 SavesRule: TypeAlias = Callable[[Any, CallSpec], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compute:
-    """One way to run an operator on a device.
+class Kernel:
+    """The routine for one call: chosen once, from parameters and shapes; then bound to arrays, as often as needed.
 
     Attributes:
-        function: `(p, ctx, inputs, outputs)`: writes the outputs; with `prepares`, returns a call that writes them.
-        level: one of LEVELS.
-        accepts: `(p, call)`: whether it can run this call; None: every call whose arrays' layout is "plain".
-        temps: `(p, call)` to the temporary arrays that it finds in `ctx.temp`; None: it needs none.
+        bind: `(p, ctx, inputs, outputs)`: returns the call that writes the outputs of these arrays, each time it runs.
+        temps: the temporary arrays that it finds in `ctx.temp`.
+        packs: pairs (input, temporary): the temporary is a copy of that input alone, packed for the routine. Where
+            `ctx.packs` says so, it stays as long as `ctx.mode.parameters` does.
+        rebind: for operators that are called one by one: like `bind`, for a call that is given its arrays each time, of
+            these shapes and types and in each other's memory where these are. It reads of the context only `xp`,
+            `special` and `temp`, and keeps `temp` alive (see `Reusable`). None, also as its answer: there is no such
+            call.
+        run: `(p, ctx, inputs, outputs)`: writes the outputs at once; None: it runs only when it is bound.
         accumulates: whether it adds on its own where `ctx.req` says ADD.
-        prepares: whether `function` is called once for its arrays and returns the call to run each time.
-        allocates: why it allocates memory when it runs; empty: it does not.
-        reusable: for operators that are called one by one: like `function`, for a call that is given its arrays each
-            time, of these shapes and types and in each other's memory where these are. It reads of the context only
-            `xp`, `special` and `temp`, and keeps `temp` alive (see `Reusable`). None, also as its answer: there is no
-            such call.
         saves: for operators with subgraphs: `(p, call)` to the bytes that it leaves in `ctx.saved` for backward.
-        packs: for a compute that `prepares`: `(p, call)` to pairs (input, temporary): the temporary is a copy of that
-            input alone, laid out otherwise. Where `ctx.packs` says so, it stays as long as `ctx.mode.parameters` does.
+        level: the level of the compute that chose it, one of LEVELS.
+        allocates: why it allocates memory when it runs; empty: it does not.
     """
 
-    function: ComputeFunction
-    level: str = LEVELS[0]
-    accepts: Callable[[Any, CallSpec], bool] | None = None
-    temps: TempsRule | None = None
+    bind: BindRule
+    temps: tuple[Temp, ...] = ()
+    packs: tuple[tuple[int, int], ...] = ()
+    rebind: RebindRule | None = None
+    run: ComputeFunction | None = None
     accumulates: bool = False
-    prepares: bool = False
-    allocates: str = ""
-    reusable: ReusableRule | None = None
     saves: SavesRule | None = None
-    packs: PacksRule | None = None
+    level: str = LEVELS[0]
+    allocates: str = ""
+
+    @classmethod
+    def of(cls, function: ComputeFunction, **more: Any) -> Kernel:
+        """A kernel of a function that writes the outputs at once; `more` is what the class takes besides."""
+        return cls(partial(partial, function), run=function, **more)
 
     @property
     def rank(self) -> int:
         """The position of its level in LEVELS."""
         return LEVELS.index(self.level)
 
-    def takes(self, p: Any, call: CallSpec) -> bool:
-        """True if this compute accepts the call: its `accepts` says so; without one it takes plain layouts alone."""
-        return call.plain if self.accepts is None else self.accepts(p, call)
-
-    def bound(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-        """Bind the compute to its arrays: the result is a call without arguments that may run many times."""
-        if self.prepares:
-            call: Callable[[], Any] = self.function(p, ctx, inputs, outputs)
-            return call
-        return partial(self.function, p, ctx, inputs, outputs)
-
     def __call__(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         """Run it once."""
-        prepared = self.function(p, ctx, inputs, outputs)
-        if self.prepares:
-            prepared()
+        if self.run is None:
+            self.bind(p, ctx, inputs, outputs)()
+        else:
+            self.run(p, ctx, inputs, outputs)
+
+
+ChooseRule: TypeAlias = Callable[[Any, CallSpec], Kernel | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """One way to run an operator on a device: it answers a call with a kernel.
+
+    Attributes:
+        rule: `(p, call)` to the kernel that runs the call; None: it does not take this call.
+        level: one of LEVELS.
+        allocates: why its kernels allocate memory when they run; empty: they do not.
+        takes_all: whether it takes every call whose arrays' layout is "plain".
+        last: whether it is asked behind all others of its level.
+    """
+
+    rule: ChooseRule
+    level: str = LEVELS[0]
+    allocates: str = ""
+    takes_all: bool = False
+    last: bool = False
+
+    @property
+    def rank(self) -> int:
+        """The position of its level in LEVELS."""
+        return LEVELS.index(self.level)
+
+    def choose(self, p: Any, call: CallSpec) -> Kernel | None:
+        """The kernel that runs `call`; None: it does not take this call."""
+        kernel = self.rule(p, call)
+        return None if kernel is None else replace(kernel, level=self.level, allocates=self.allocates)
 
 
 def rank_of(level: str | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ConflictError, ParamError, UnsupportedError
@@ -15,11 +16,11 @@ from opbox_protocol.errors import ConflictError, ParamError, UnsupportedError
 from .compute import (
     LEVELS,
     CallSpec,
+    ChooseRule,
     Compute,
-    PacksRule,
-    ReusableRule,
+    Kernel,
+    RebindRule,
     SavesRule,
-    Temp,
     TempsRule,
     checked_level,
     rank_of,
@@ -109,11 +110,10 @@ class Op:
         accumulates: bool = False,
         prepares: bool = False,
         allocates: str = "",
-        reusable: ReusableRule | None = None,
+        rebind: RebindRule | None = None,
         saves: SavesRule | None = None,
-        packs: PacksRule | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: a compute for `devices`; for both when none is named. See `compute` for the contract.
+        """Decorator: a compute of one function for `devices`; for both when none is named. See `compute`.
 
         Args:
             devices: "cpu", "gpu".
@@ -123,9 +123,8 @@ class Op:
             accumulates: whether it adds to an output on its own where `ctx.req` says ADD.
             prepares: whether the function returns a call to run, made once for the arrays it is given.
             allocates: why the compute allocates memory when it runs; empty: it does not.
-            reusable: makes a call for any arrays of the same shapes and types; see `Compute`.
+            rebind: makes a call for any arrays of the same shapes and types; see `Kernel`.
             saves: for operators with subgraphs: `(p, call)` to the bytes that forward leaves for backward.
-            packs: which temporaries are copies of inputs, for the next run to find; see `Compute`.
 
         Raises:
             ConflictError: a compute of this level takes every call already, so this one would never run.
@@ -136,29 +135,71 @@ class Op:
         """
 
         def attach(function: Callable[..., Any]) -> Callable[..., Any]:
-            parameters = inspect.signature(function).parameters.values()
-            count = sum(parameter.default is parameter.empty for parameter in parameters)
-            if count != 4 and not any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters):
-                raise ConflictError(
-                    f"{self.name}: expected a compute of 4 arguments (p, ctx, inputs, outputs), got one of {count}"
-                )
-            compute = Compute(
-                function, checked_level(level), accepts, temps, accumulates, prepares, allocates, reusable, saves, packs
-            )
-            for device in devices or DEVICES:
-                self._add_compute(device, compute)
+            self._check_arguments("compute", function, ("p", "ctx", "inputs", "outputs"))
+            bind, run = (function, None) if prepares else (partial(partial, function), function)
+
+            def rule(p: Any, call: CallSpec) -> Kernel | None:
+                if not (call.plain if accepts is None else accepts(p, call)):
+                    return None
+                scratch = () if temps is None else tuple(temps(p, call))
+                return Kernel(bind, scratch, (), rebind, run, accumulates, saves)
+
+            self._add_compute(devices, Compute(rule, checked_level(level), allocates, accepts is None))
             return function
 
         return attach
 
-    def _add_compute(self, device: str, compute: Compute) -> None:
+    def kernel(
+        self, *devices: str, level: str = LEVELS[0], allocates: str = "", last: bool = False
+    ) -> Callable[[ChooseRule], ChooseRule]:
+        """Decorator: a compute for `devices` that chooses a kernel for each call; for both when none is named.
+
+        The function `(p, call)` returns the `Kernel` that runs the call, or None where it does not take it. It is asked
+        for calls of every layout, once for calls that are alike.
+
+        Args:
+            devices: "cpu", "gpu".
+            level: "reference", "library" or "generated"; the highest that accepts a call runs it.
+            allocates: why its kernels allocate memory when they run; empty: they do not.
+            last: whether it is asked behind all others of its level, those registered later too.
+
+        Raises:
+            ConflictError: a compute of this level takes every call already, so this one would never run.
+
+        Example:
+            >>> @registry.extend("Pooling").kernel("cpu", level="library")
+            ... def _(p, call):
+            ...     recipe = pooling_recipe(p, call)
+            ...     return None if recipe is None else Kernel(partial(bind, recipe), recipe.temps)
+        """
+
+        def attach(rule: ChooseRule) -> ChooseRule:
+            self._check_arguments("kernel's choice", rule, ("p", "call"))
+            self._add_compute(devices, Compute(rule, checked_level(level), allocates, last=last))
+            return rule
+
+        return attach
+
+    def _check_arguments(self, what: str, function: Callable[..., Any], names: tuple[str, ...]) -> None:
+        parameters = inspect.signature(function).parameters.values()
+        count = sum(parameter.default is parameter.empty for parameter in parameters)
+        if count != len(names) and not any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters):
+            raise ConflictError(
+                f"{self.name}: expected a {what} of {len(names)} arguments ({', '.join(names)}), got one of {count}"
+            )
+
+    def _add_compute(self, devices: Sequence[str], compute: Compute) -> None:
+        for device in devices or DEVICES:
+            self._add_for(device, compute)
+
+    def _add_for(self, device: str, compute: Compute) -> None:
         present = self.computes(device)
-        if any(other.level == compute.level and other.accepts is None for other in present):
+        if any(other.level == compute.level and other.takes_all for other in present):
             raise ConflictError(
                 f"{self.name}: a {compute.level} compute for {device!r} takes every call already: expected another "
                 "level for one more"
             )
-        ordered = sorted((*present, compute), key=lambda item: -item.rank)
+        ordered = sorted((*present, compute), key=lambda item: (-item.rank, item.last))
         self._attrs[f"FCompute<{device}>"] = (tuple(ordered), 10)
 
     def inplace(self, *pairs: tuple[int, int]) -> Op:
@@ -249,30 +290,33 @@ class Op:
         computes: tuple[Compute, ...] = self.get_attr(f"FCompute<{device}>", ())
         return computes
 
-    def choose(self, p: Any, call: CallSpec, level: str | None = None) -> Compute:
-        """The compute that runs `call`: of those whose level is at most `level`, the first that accepts it.
+    def choose(self, p: Any, call: CallSpec, level: str | None = None) -> Kernel:
+        """The kernel that runs `call`; see `find_kernel`.
+
+        Raises:
+            UnsupportedError: there is none.
+        """
+        kernel = self.find_kernel(p, call, level)
+        if kernel is not None:
+            return kernel
+        if not self.computes(call.device):
+            raise UnsupportedError(f"the operator has no compute for device {call.device!r}")
+        arrays = ", ".join(f"{array.dtype} {show_shape(array.shape)}" for array in call.inputs) or "no inputs"
+        raise UnsupportedError(f"none of the operator's computes for device {call.device!r} takes {arrays}")
+
+    def find_kernel(self, p: Any, call: CallSpec, level: str | None = None) -> Kernel | None:
+        """The kernel of the first compute that takes `call`, of those whose level is at most `level`; None: none does.
 
         Args:
             p: the parsed parameters.
             call: device, inputs and outputs.
             level: the highest level to use; by default what OPBOX_COMPUTE_LEVEL says.
-
-        Raises:
-            UnsupportedError: there is none.
         """
-        computes = self.computes(call.device)
         cap = rank_of(level)
-        for compute in computes:
-            if compute.rank <= cap and compute.takes(p, call):
-                return compute
-        if not computes:
-            raise UnsupportedError(f"the operator has no compute for device {call.device!r}")
-        arrays = ", ".join(f"{array.dtype} {show_shape(array.shape)}" for array in call.inputs) or "no inputs"
-        raise UnsupportedError(f"none of the operator's computes for device {call.device!r} takes {arrays}")
-
-    def temps(self, compute: Compute, p: Any, call: CallSpec) -> tuple[Temp, ...]:
-        """The temporary arrays that `compute` needs for `call`."""
-        return () if compute.temps is None else tuple(compute.temps(p, call))
+        for compute in self.computes(call.device):
+            if compute.rank <= cap and (kernel := compute.choose(p, call)) is not None:
+                return kernel
+        return None
 
     def json(self) -> dict[str, Any]:
         """The operator for the catalogue: names, conditions, JSON Schema of the params."""

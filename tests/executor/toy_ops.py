@@ -147,12 +147,12 @@ def _(p, ins, outs):
 
 
 @FLAT.compute()
-def _(p, ctx, inputs, outputs):
+def _flat(p, ctx, inputs, outputs):
     outputs[0][...] = inputs[0].reshape(outputs[0].shape)
 
 
 _FLAT_BACK = _op("_toy_flat_back", ("g",), backward=True).set_attr("TIsView", True)
-_FLAT_BACK.compute()(FLAT.computes("cpu")[0].function)
+_FLAT_BACK.compute()(_flat)
 FLAT.gradient(lambda node, ograds: _grad(_FLAT_BACK, node, ograds[0]))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from opbox_ops import registry
-from opbox_ops.compute import OpReq
+from opbox_ops.compute import ArraySpec, CallSpec, OpReq
 from opbox_ops.rtc import decorate
 from tests.cases.update import CASES
 from tests.cases.values import inputs
@@ -77,14 +77,15 @@ def elementwise_kernels() -> dict[str, str]:
         op = registry.get(case.op)
         if not op.name.endswith("_update"):
             continue
-        (compute,) = op.computes("gpu")
         for dtype in case.dtypes:
             arrays = list(inputs(case, dtype).values())
             for req in (OpReq.WRITE, OpReq.ADD):
                 recorder = _Recorder()
                 params = op.parse({key: str(value) for key, value in case.attrs.items()})
                 context: Any = SimpleNamespace(xp=recorder, req=(req,))
-                compute(params, context, arrays, [np.empty_like(arrays[0])])
+                specs = tuple([ArraySpec(array.shape, array.dtype) for array in arrays])
+                kernel = op.choose(params, CallSpec("gpu", specs, specs[:1]))
+                kernel(params, context, arrays, [np.empty_like(arrays[0])])
                 for ins, outs, code, name in recorder.kernels:
                     kernels[f"{case.op}-{dtype}-{req.name.lower()}"] = _whole(ins, outs, code, name)
     return kernels

@@ -18,7 +18,7 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.backend import Backend, backend_for
-from opbox_ops.compute import ArraySpec, CallSpec, Compute, Mode, OpContext, OpReq
+from opbox_ops.compute import ArraySpec, CallSpec, Kernel, Mode, OpContext, OpReq
 from opbox_ops.infer import ShapeList, TypeList, known
 from opbox_ops.node import Entry, Node
 from opbox_ops.operator import Op
@@ -64,17 +64,17 @@ def rubbish(backend: Backend, shape: tuple[int, ...], dtype: Any) -> Any:
 def write_outputs(
     op: Op, params: Any, inputs: Sequence[Any], outputs: Sequence[Any], *, random: Any = None, device: str = "cpu"
 ) -> None:
-    """Run the compute of `op` on arrays, once."""
+    """Run the kernel of `op` on arrays, once."""
     backend = backend_for(device)
     specs = [tuple(ArraySpec(a.shape, a.dtype) for a in side) for side in (inputs, outputs)]
     call = CallSpec(device, specs[0], specs[1])
-    compute = op.choose(params, call)
+    kernel = op.choose(params, call)
     context = OpContext(backend.xp, backend.special, random, backend)
-    context.temp = tuple(rubbish(backend, temp.shape, temp.dtype) for temp in op.temps(compute, params, call))
+    context.temp = tuple(rubbish(backend, temp.shape, temp.dtype) for temp in kernel.temps)
     context.call = call
     context.req = (WRITE,) * len(outputs)
     with np.errstate(all="ignore"):
-        compute(params, context, list(inputs), list(outputs))
+        kernel(params, context, list(inputs), list(outputs))
 
 
 @dataclass
@@ -114,22 +114,20 @@ class Call:
         unwanted = frozenset(k for k, kind in enumerate(req) if kind == OpReq.NULL)
         return CallSpec(self.run.backend.device_type, ins, outs, unwanted)
 
-    def chosen(self) -> Compute:
-        """The compute that an executor would choose."""
-        return self.node.op.choose(self.node.params, self.spec(), self.run.level)
+    def chosen(self, req: Sequence[OpReq] = ()) -> Kernel:
+        """The kernel that an executor would choose."""
+        return self.node.op.choose(self.node.params, self.spec(req), self.run.level)
 
     def compute(self, ins: Sequence[Any], req: Sequence[OpReq], outs: Sequence[Any], *, seed: int = SEED) -> None:
         """Run the compute into `outs`, with the requests served as an executor serves them."""
         if not any(req) and not self.mutated:
             return  # no executor has a step that nobody reads
-        run, op, compute = self.run, self.node.op, self.chosen()
+        run, op, kernel = self.run, self.node.op, self.chosen(req)
         backend, params, spec = run.backend, self.node.params, self.spec(req)
         random = backend.random(seed)
         assert random.generator is not None  # made when it is first asked for
         context = OpContext(backend.xp, backend.special, random, backend, Mode(run.case.is_train))
-        context.temp = tuple(
-            rubbish(backend, tuple(temp.shape), np.dtype(temp.dtype)) for temp in op.temps(compute, params, spec)
-        )
+        context.temp = tuple(rubbish(backend, tuple(temp.shape), np.dtype(temp.dtype)) for temp in kernel.temps)
         create = op.get_attr("FCreateOpState")
         if self.node.forward is not None:
             context.state = run.states.get(self.node.forward)
@@ -140,16 +138,16 @@ class Call:
         for k, kind in enumerate(req):
             if kind == OpReq.NULL:
                 targets[k] = None
-            elif kind == OpReq.ADD and not compute.accumulates:
+            elif kind == OpReq.ADD and not kernel.accumulates:
                 targets[k] = rubbish(backend, self.shapes[k], self.dtypes[k])
-        served = [OpReq.WRITE if kind == OpReq.ADD and not compute.accumulates else OpReq(kind) for kind in req]
+        served = [OpReq.WRITE if kind == OpReq.ADD and not kernel.accumulates else OpReq(kind) for kind in req]
         context.call = spec
         context.req = tuple(served)
         with np.errstate(all="ignore"), counted() as self.allocated:
-            compute(params, context, list(ins), targets)
+            kernel(params, context, list(ins), targets)
         with np.errstate(all="ignore"):
             for k, kind in enumerate(req):
-                if kind == OpReq.ADD and not compute.accumulates:
+                if kind == OpReq.ADD and not kernel.accumulates:
                     add_to(backend.xp, outs[k], targets[k])
         backend.synchronize()
 

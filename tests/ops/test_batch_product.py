@@ -47,7 +47,7 @@ def run(
     executor = bind(graph, args=args, grads=grads, grad_req=reqs, **options)
     executor.forward(is_train=True)
     executor.backward([np.cos(executor.outputs[0])])
-    levels = [step.compute.level for step in executor.plan.steps if step.node.op is not None]
+    levels = [step.kernel.level for step in executor.plan.steps if step.node.op is not None]
     return levels, [executor.outputs[0].copy(), *grads.values()]
 
 

@@ -143,7 +143,7 @@ def rows() -> list[Any]:
 
 
 def as_gpu(call: Any, layout: str = PLAIN) -> Any:
-    """The compute that a plan on a GPU would choose for a call, and its spec; `layout` is that of images."""
+    """The kernel that a plan on a GPU would choose for a call, and its spec; `layout` is that of images."""
     spec = replace(call.spec(), device="gpu")
     if layout != PLAIN:
         positions = call.node.op.get_attr("FSpatialOperands")(call.node.params)
@@ -233,9 +233,10 @@ def test_a_reorder_moves_every_element(shape: tuple[int, ...], dtype: str, folde
     for source, target in (specs, specs[::-1]):
         context = OpContext(Emulated(folder), None, None, backend_for("cpu"))
         context.call = CallSpec("gpu", (source,), (target,))
-        assert REORDER.takes(None, context.call)
+        kernel = REORDER.choose(None, context.call)
+        assert kernel is not None
         read, written = as_lying(values, source), as_lying(np.zeros_like(values), target)
-        REORDER.bound(None, context, [read], [written])()
+        kernel.bind(None, context, [read], [written])()
         np.testing.assert_array_equal(written, values)
 
 
@@ -280,15 +281,15 @@ def forward_names(call: Any) -> set[str]:
 
 
 def emulate(
-    compute: Any, node: Any, spec: Any, inputs: list[Any], outputs: list[Any], folder: Path, *, is_train: bool = True
+    kernel: Any, node: Any, spec: Any, inputs: list[Any], outputs: list[Any], folder: Path, *, is_train: bool = True
 ) -> None:
-    """Run a compute's kernels on the emulator."""
+    """Run a call's kernels on the emulator."""
     backend = backend_for("cpu")
     context = OpContext(Emulated(folder), None, backend.random(0), backend, Mode(is_train))
-    context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in node.op.temps(compute, node.params, spec))
+    context.temp = tuple(np.full(t.shape, 7, t.dtype) for t in kernel.temps)
     context.call = spec
     with np.errstate(all="ignore"):
-        compute.bound(node.params, context, inputs, outputs)()
+        kernel.bind(node.params, context, inputs, outputs)()
 
 
 def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN, dtype: str = "float32") -> None:
@@ -300,8 +301,8 @@ def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN, dt
         run.backward()
     own = 0
     for call in run.calls:
-        compute, spec = as_gpu(call, layout)
-        if compute.level != "generated" or not forward_names(call) & COVERED:
+        kernel, spec = as_gpu(call, layout)
+        if kernel.level != "generated" or not forward_names(call) & COVERED:
             continue
         own += 1
         inputs, outputs, wanted = call.fresh(), call.empty(), list(call.outputs)
@@ -313,7 +314,7 @@ def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN, dt
         elif call.node.op.name == "_backward_RNN":
             data = inputs[3 if call.node.params.mode == "lstm" else 2]  # behind the heads' gradients
             inputs[-1] = reserve_in_rows(call.node.params, data.shape, inputs[-1])
-        emulate(compute, call.node, spec, inputs, outputs, folder, is_train=case.is_train)
+        emulate(kernel, call.node, spec, inputs, outputs, folder, is_train=case.is_train)
         for expected, result in zip(wanted, outputs, strict=True):
             np.testing.assert_allclose(result, expected, rtol=max(case.rtol or 0, 1e-5), atol=max(case.atol or 0, 1e-6))
     # The reference casts, leaves elements out, and has the channels last.

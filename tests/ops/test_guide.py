@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
+from opbox_ops.compute import CallSpec, Kernel
 from opbox_ops.node import Entry, Node
 from opbox_service.executor import BoundPlan, bind, invoke
 from opbox_service.graph import Graph
@@ -68,15 +70,22 @@ def test_a_weight_that_others_read_is_not_packed() -> None:
 @pytest.mark.usefixtures("guide")
 def test_imperative_calls_are_given_their_arrays() -> None:
     op = registry.get("row_product")
-    compute = op.computes("cpu")[-1]
-    assert compute.reusable is not None
+    reference = op.computes("cpu")[-1]
     calls = []
 
-    def count(*arguments: Any) -> Any:
-        calls.append(1)
-        return compute.reusable(*arguments) if compute.reusable is not None else None
+    @op.kernel("cpu", level="generated")
+    def _(p: Any, call: CallSpec) -> Kernel:
+        kernel = reference.choose(p, call)
+        assert kernel is not None
+        rebind = kernel.rebind
+        assert rebind is not None
 
-    op.compute("cpu", level="generated", temps=compute.temps, prepares=True, reusable=count)(compute.function)
+        def count(*arguments: Any) -> Any:
+            calls.append(1)
+            return rebind(*arguments)
+
+        return replace(kernel, rebind=count)
+
     for start in (0, 1, 2, 3):
         data, weight = np.ones((4, 3), "f"), np.arange(start, start + 6, dtype="f").reshape(2, 3)
         (out,) = invoke("row_product", {}, [data, weight], backend=CPU, random=CPU.random(0))

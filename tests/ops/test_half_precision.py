@@ -198,7 +198,7 @@ def test_no_call_is_left_to_numpys_products(case: Case, dtype: str) -> None:
         executor = bind(graph, args=arrays, grads=grads, grad_req=reqs, backend=CPU, random=CPU.random(0))
         ops = [step for step in executor.plan.steps if step.node.op is not None]
         assert all(array.dtype == half for array in executor.outputs)
-        return {step.compute.level for step in ops if "Convolution_v1" not in str(step.node.op)}
+        return {step.kernel.level for step in ops if "Convolution_v1" not in str(step.node.op)}
 
     assert levels() <= {"library"}
     with multiplying():

@@ -34,9 +34,9 @@ def run(name: str, params: dict[str, Any], inputs: list[Any], outputs: list[Any]
     like = [np.empty(1, np.float32) if array is None else array for array in outputs]
     specs = [tuple(ArraySpec(array.shape, array.dtype, layout) for array in side) for side in (inputs, like)]
     call = CallSpec("cpu", *specs)
-    compute = op.choose(p, call)
-    assert compute.level == "library"
-    bound = compute.bound(p, OpContext(np, None, None, None, call=call), inputs, outputs)
+    kernel = op.choose(p, call)
+    assert kernel.level == "library"
+    bound = kernel.bind(p, OpContext(np, None, None, None, call=call), inputs, outputs)
     bound()
     bound()
 

@@ -52,7 +52,7 @@ def results(data: Array, gout: Array, attrs: dict[str, str], level: str | None =
 def levels(data: Array, attrs: dict[str, str], level: str | None = None) -> list[str]:
     """Of the computes of forward and the gradient."""
     steps = executor(data, attrs, level, np.empty_like(data)).plan.steps
-    return [step.compute.level for step in steps if step.node.op is not None and "LRN" in step.node.op.name]
+    return [step.kernel.level for step in steps if step.node.op is not None and "LRN" in step.node.op.name]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -75,7 +75,7 @@ def test_numbers_are_those_of_the_reference(case, req):
     args = arrays_of(*case)
     executor, out, grads = run(args, hidden, attrs, req=req)
     _, expected, others = run(args, hidden, attrs, "reference", req, np.cos(out))
-    assert [step.compute.level for step in executor.plan.steps if step.node.op is not None] == ["library"] * 2
+    assert [step.kernel.level for step in executor.plan.steps if step.node.op is not None] == ["library"] * 2
     np.testing.assert_allclose(out, expected, **NEAR)
     for name, grad in grads.items():
         np.testing.assert_allclose(grad, others[name], **NEAR, err_msg=name)
@@ -97,7 +97,7 @@ def test_the_gradient_of_a_weight_from_one_row_has_the_same_bits_everywhere(monk
     _, _, grads = run(args, 600, {}, head=head)
     monkeypatch.setattr(product, "LEAST", 1 << 60)
     executor, _, others = run(args, 600, {}, head=head)
-    assert [step.compute.level for step in executor.plan.steps if step.node.op is not None] == ["reference"] * 2
+    assert [step.kernel.level for step in executor.plan.steps if step.node.op is not None] == ["reference"] * 2
     for of_weight in (grads["weight"], others["weight"]):
         np.testing.assert_array_equal(of_weight, head.T * args["data"])
 
@@ -142,11 +142,11 @@ def test_products_that_share_a_weight(bias, req, rows):
     shapes = {"data": (rows, STEPS, WIDTH), "h": (rows, HIDDEN)}
     (shared, grads), _ = both(unrolled(bias), shapes, req=req)
     common = [step for step in shared.plan.steps if step.node.op in (STACKED, SUMMED)]
-    assert {step.compute.level for step in common} == {"library"}
+    assert {step.kernel.level for step in common} == {"library"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(product, "LEAST", 1 << 60)
         (reference, expected), _ = both(unrolled(bias), shapes, req=req)
-    assert {step.compute.level for step in reference.plan.steps if step.node.op in (STACKED, SUMMED)} == {"reference"}
+    assert {step.kernel.level for step in reference.plan.steps if step.node.op in (STACKED, SUMMED)} == {"reference"}
     for name, grad in grads.items():
         np.testing.assert_allclose(grad, expected[name], **NEAR, err_msg=name)
 
@@ -156,7 +156,7 @@ def test_products_that_share_a_weight(bias, req, rows):
 def test_weights_that_share_a_step(rows, monkeypatch):
     shapes = {"data": (rows, STEPS, WIDTH), "h": (rows, HIDDEN)}
     ((_, grads), (_, expected)), common = merged(monkeypatch, unrolled(), shapes)
-    assert [(step.compute.level, step.node.params.weights) for step in common] == [("library", 2)]
+    assert [(step.kernel.level, step.node.params.weights) for step in common] == [("library", 2)]
     for name, grad in grads.items():
         np.testing.assert_allclose(grad, expected[name], rtol=1e-4, atol=1e-4 * rows, err_msg=name)  # NEAR, by rows
 

@@ -53,7 +53,7 @@ def bound(shape: tuple[int, ...], attrs: dict[str, Any], level: str, dtype: str 
 def levels(executor: Any) -> set[str]:
     """Those of Deconvolution, forward and backward."""
     steps = [step for step in executor.plan.steps if step.node.op is not None]
-    return {step.compute.level for step in steps if step.node.op.name.endswith("Deconvolution")}
+    return {step.kernel.level for step in steps if step.node.op.name.endswith("Deconvolution")}
 
 
 @pytest.mark.parametrize("req", ["write", "add"])

@@ -9,7 +9,7 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.compute import ArraySpec, CallSpec, Compute, OpContext
+from opbox_ops.compute import ArraySpec, CallSpec, OpContext
 
 CPU = backend_for("cpu")
 CASES: dict[str, tuple[tuple[int, ...], int, dict[str, Any]]] = {
@@ -29,11 +29,11 @@ def compute_all(op: str, p: Any, inputs: list[Any], shapes: list[tuple[int, ...]
     outputs = [np.full(shape, np.nan, inputs[0].dtype) for shape in shapes]
     specs = [tuple([ArraySpec(a.shape, a.dtype) for a in arrays]) for arrays in (inputs, outputs)]
     call = CallSpec("cpu", *specs)
-    computes: list[Compute] = [c for c in registry.get(op).computes("cpu") if c.rank == 0 and c.takes(p, call)]
-    compute = computes[pick]
-    temps = tuple([np.empty(t.shape, t.dtype) for t in registry.get(op).temps(compute, p, call)])
+    kernels = [c.choose(p, call) for c in registry.get(op).computes("cpu") if c.rank == 0]
+    kernel = [one for one in kernels if one is not None][pick]
+    temps = tuple([np.empty(t.shape, t.dtype) for t in kernel.temps])
     context = OpContext(np, CPU.special, None, CPU, temp=temps, call=call)
-    bound = compute.bound(p, context, inputs, outputs)
+    bound = kernel.bind(p, context, inputs, outputs)
     bound()
     for array in inputs:
         array += 1  # what is bound reads its arrays as they are when it runs
@@ -88,7 +88,7 @@ def test_a_small_product_of_a_plan_is_prepared() -> None:
         p = op.parse({"num_hidden": "3"})
         specs = [ArraySpec(shape, np.dtype(dtype)) for shape in ((4, features), (3, features), (3,))]
         call = CallSpec("cpu", tuple(specs), (ArraySpec((4, 3), np.dtype(dtype)),))
-        return op.choose(p, call, level="reference").prepares
+        return op.choose(p, call, level="reference").run is None
 
     assert prepares("float32", 8)
     assert prepares("float64", 8)

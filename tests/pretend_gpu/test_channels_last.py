@@ -321,14 +321,14 @@ def test_reorders_move_every_element(gpu: Any, shape: tuple[int, ...], dtype: An
         plan = Plan(load(mx.sym.Variable("x").tojson()), "gpu")
         source, target = (plan.add(Value(ArraySpec(shape, dtype, layout))) for layout in (before, after))
         step = reorder_step(plan, "reorder", source, target)
-        assert (step.compute.level == "generated") == (dtype.name != "int32")
+        assert (step.kernel.level == "generated") == (dtype.name != "int32")
         arrays = []
         for layout in (before, after):
             lying = backend.empty(as_laid(ArraySpec(shape, dtype, layout)), dtype)
             arrays.append(logical(lying, layout))
         arrays[0][...] = backend.put(values)
         context = OpContext(backend.xp, backend.special, backend.random(0), backend, call=step.call, req=step.req)
-        step.compute.bound(None, context, arrays[:1], arrays[1:])()
+        step.kernel.bind(None, context, arrays[:1], arrays[1:])()
         np.testing.assert_array_equal(backend.get(arrays[1]).astype("d"), values.astype("d"))
 
 
@@ -359,13 +359,13 @@ def normalized(layout: str, shape: tuple[int, ...], dtype: str, attrs: Any, *, t
     def call(op: Any, specs: list[ArraySpec], arrays: list[Any], outs: list[ArraySpec]) -> list[Any]:
         unwanted = frozenset() if wants else frozenset((0, 2) if op is batch_norm.backward else (1, 2))
         spec = CallSpec("gpu", tuple(specs), tuple(outs), unwanted)
-        compute = op.choose(params, spec)
-        assert compute.level == "generated"
-        temps = tuple([backend.empty(temp.shape, temp.dtype) for temp in op.temps(compute, params, spec)])
+        kernel = op.choose(params, spec)
+        assert kernel.level == "generated"
+        temps = tuple([backend.empty(temp.shape, temp.dtype) for temp in kernel.temps])
         targets = [None if k in unwanted else put(out, 7, 8) for k, out in enumerate(outs)]
         mode = Mode(is_train=training)
         context = OpContext(backend.xp, backend.special, backend.random(0), backend, mode, temps, call=spec)
-        compute.bound(params, context, arrays, targets)()
+        kernel.bind(params, context, arrays, targets)()
         results.extend(targets)
         return targets
 

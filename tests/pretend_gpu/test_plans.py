@@ -124,13 +124,13 @@ def unclean(family: str) -> tuple[set[str], set[str]]:
 @contextmanager
 def no_rubbish(call: Call) -> Iterator[Callable[[], None]]:
     """A call of a row's compute alone, bound as a plan binds it."""
-    run, op, compute = call.run, call.node.op, call.chosen()
+    run, kernel = call.run, call.chosen()
     backend, params, spec = run.backend, call.node.params, call.spec()
     context = OpContext(backend.xp, backend.special, backend.random(0), backend, Mode(run.case.is_train))
-    context.temp = tuple(backend.empty(tuple(t.shape), np.dtype(t.dtype)) for t in op.temps(compute, params, spec))
+    context.temp = tuple(backend.empty(tuple(t.shape), np.dtype(t.dtype)) for t in kernel.temps)
     context.state = run.states.get(call.node.forward or call.node)
     context.call, context.req = spec, (OpReq.WRITE,) * len(call.shapes)
-    step = compute.bound(params, context, call.fresh(), call.empty())
+    step = kernel.bind(params, context, call.fresh(), call.empty())
     with np.errstate(all="ignore"):
         step()  # what is made once is made
         yield step

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..bound_calls import as_one
-from ..compute import PLAIN, Arrays, ArraySpec, CallSpec, Compute, OpContext, Outputs
+from ..compute import PLAIN, Arrays, ArraySpec, CallSpec, Compute, Kernel, OpContext, Outputs
 from ..layout import physical
 from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, contiguous
 
@@ -80,5 +80,5 @@ def _reorder(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callab
     return as_one([*calls, TRANSPOSE.call(ctx, dtype, grid, _TILE * _ROWS, arguments)])
 
 
-REORDER = Compute(_reorder, "generated", _takes, prepares=True)
+REORDER = Compute(lambda p, call: Kernel(_reorder) if _takes(p, call) else None, "generated")
 """out = data, where one of them has its channels last."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..accumulation import accumulation_type
 from ..bound_calls import Call, as_one, nothing
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, ReusableRule, Temp, TempsRule
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, RebindRule, Reusable, Temp, TempsRule
 from ..operator import Op
 from .evaluate import FormulaKernel, scratch
 from .pointwise import ExpressionRule, Pointwise, in_order, program_of
@@ -33,7 +33,7 @@ def pointwise(op: Op, rule: ExpressionRule, temps: TempsRule | None = None) -> O
     """
     op.set_attr("FExpression", rule)
 
-    @op.compute(temps=temps or temps_for(rule), prepares=True, reusable=reusable(rule))
+    @op.compute(temps=temps or temps_for(rule), prepares=True, rebind=reusable(rule))
     def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
         prepared = ctx.prepared
         if prepared is not None and (rule, id(ctx)) not in prepared:
@@ -87,7 +87,7 @@ def _for_alike(
     return bind
 
 
-def reusable(rule: ExpressionRule) -> ReusableRule:
+def reusable(rule: ExpressionRule) -> RebindRule:
     """The rule `reusable` of a compute that calls `prepare`."""
 
     def rule_for_arrays(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:

@@ -13,14 +13,14 @@ import math
 from collections.abc import Callable
 from ctypes import c_float, c_long, c_void_p
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from ..bound_calls import c_call, place_of
 from ..call_list import CallList
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs, Temp
 from ..cpu.runtime import c_compiler
 from ..cpu.runtime.kernel_text import kernel_text
 from ..infer import canonical_axis
@@ -81,32 +81,40 @@ def room_of(rows: int, size: int) -> int:
     return 2 * size * -(-rows // BLOCK)
 
 
-def _is_by_rows(p: LayerNormParams, call: CallSpec, data: int) -> bool:
+def _rows_kernel(p: LayerNormParams, call: CallSpec, data: int) -> LayerNormRows | None:
+    """The compiled functions, where they compute such a call."""
     specs, shape = (*call.inputs, *call.outputs), call.inputs[data].shape
     by_rows = math.prod(shape) > 0 and canonical_axis(p.axis, len(shape)) == len(shape) - 1
-    return by_rows and call.plain and {spec.dtype for spec in specs} == {_FLOAT32} and layer_norm_rows() is not None
+    return layer_norm_rows() if by_rows and call.plain and {spec.dtype for spec in specs} == {_FLOAT32} else None
 
 
-def _back_temps(p: LayerNormParams, call: CallSpec) -> list[Temp]:
-    shape = call.inputs[1].shape
-    wanted = call.wants(1) or call.wants(2)
-    return [Temp((room_of(math.prod(shape[:-1]), shape[-1]) if wanted else 0,))]
+@op.kernel("cpu", level="library")
+def _(p: LayerNormParams, call: CallSpec) -> Kernel | None:
+    rows = _rows_kernel(p, call, 0)
+    return None if rows is None else Kernel(partial(_bind, rows))
 
 
-@op.compute("cpu", level="library", accepts=lambda p, call: _is_by_rows(p, call, 0), prepares=True)
-def _(p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    kernel, runs = layer_norm_rows(), CallList()
-    assert kernel is not None
-    runs.calls.append(kernel.forward([runs.contiguous(array) for array in inputs], outputs, p.eps))
+def _bind(rows: LayerNormRows, p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
+    runs = CallList()
+    runs.calls.append(rows.forward([runs.contiguous(array) for array in inputs], outputs, p.eps))
     return runs
 
 
-@backward.compute(
-    "cpu", level="library", accepts=lambda p, call: _is_by_rows(p, call, 1), temps=_back_temps, prepares=True
-)
-def _(p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    kernel, runs = layer_norm_rows(), CallList()
-    assert kernel is not None
+@backward.kernel("cpu", level="library")
+def _(p: LayerNormParams, call: CallSpec) -> Kernel | None:
+    rows = _rows_kernel(p, call, 1)
+    if rows is None:
+        return None
+    shape = call.inputs[1].shape
+    wanted = call.wants(1) or call.wants(2)
+    sums = Temp((room_of(math.prod(shape[:-1]), shape[-1]) if wanted else 0,))
+    return Kernel(partial(_bind_gradients, rows), (sums,))
+
+
+def _bind_gradients(
+    rows: LayerNormRows, p: LayerNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> CallList:
+    runs = CallList()
     arrays = [runs.contiguous(array) for array in inputs]
-    runs.calls.append(kernel.gradient(arrays, outputs, ctx.temp[0], p.eps))
+    runs.calls.append(rows.gradient(arrays, outputs, ctx.temp[0], p.eps))
     return runs

@@ -158,7 +158,7 @@ def _temps(p: LeakyReLUParams, call: CallSpec) -> list[Temp]:
     return [*temps_for(_DRAWN)(p, drawn), Temp(mask.shape, mask.dtype)]
 
 
-@op.compute(temps=_temps, prepares=True, reusable=reusable(_formulas))
+@op.compute(temps=_temps, prepares=True, rebind=reusable(_formulas))
 def _(p: LeakyReLUParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     if p.act_type != "rrelu":
         return prepare(_formulas, p, ctx, inputs, outputs)

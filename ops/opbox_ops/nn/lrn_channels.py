@@ -13,14 +13,14 @@ import math
 from collections.abc import Callable
 from ctypes import Structure, byref, c_float, c_long, c_void_p
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from ..bound_calls import c_call, nothing, place_of
 from ..call_list import CallList
-from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
+from ..compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs
 from ..cpu.runtime import c_compiler
 from ..cpu.runtime.kernel_text import kernel_text
 from .lrn import LRNParams, backward, op
@@ -83,25 +83,36 @@ def _sizes(p: LRNParams, shape: tuple[int, ...]) -> _ChannelSizes:
     return _ChannelSizes(*shape[:2], math.prod(shape[2:]), p.nsize // 2, p.alpha / p.nsize, p.knorm, factor)
 
 
-def _is_for_c(p: LRNParams, call: CallSpec) -> bool:
+def _channels_kernel(p: LRNParams, call: CallSpec) -> LRNChannels | None:
+    """The compiled functions, where they compute such a call."""
     specs = *call.inputs, *call.outputs
     usual = p.beta == BETA and p.nsize <= MOST_NEIGHBOURS and math.prod(call.outputs[0].shape) > 0
-    return usual and call.plain and {spec.dtype for spec in specs} == {_FLOAT32} and lrn_channels() is not None
+    return lrn_channels() if usual and call.plain and {spec.dtype for spec in specs} == {_FLOAT32} else None
 
 
-@op.compute("cpu", level="library", accepts=_is_for_c, prepares=True)
-def _(p: LRNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    kernel, runs = lrn_channels(), CallList()
-    assert kernel is not None
-    runs.calls.append(kernel.forward(p, runs.contiguous(inputs[0]), outputs))
+@op.kernel("cpu", level="library")
+def _(p: LRNParams, call: CallSpec) -> Kernel | None:
+    channels = _channels_kernel(p, call)
+    return None if channels is None else Kernel(partial(_bind, channels))
+
+
+def _bind(channels: LRNChannels, p: LRNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
+    runs = CallList()
+    runs.calls.append(channels.forward(p, runs.contiguous(inputs[0]), outputs))
     return runs
 
 
-@backward.compute("cpu", level="library", accepts=_is_for_c, prepares=True)
-def _(p: LRNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    kernel, runs = lrn_channels(), CallList()
-    assert kernel is not None
+@backward.kernel("cpu", level="library")
+def _(p: LRNParams, call: CallSpec) -> Kernel | None:
+    channels = _channels_kernel(p, call)
+    return None if channels is None else Kernel(partial(_bind_gradient, channels))
+
+
+def _bind_gradient(
+    channels: LRNChannels, p: LRNParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
     if outputs[0] is None:
         return nothing
-    runs.calls.append(kernel.gradient(p, [runs.contiguous(array) for array in inputs], outputs[0]))
+    runs = CallList()
+    runs.calls.append(channels.gradient(p, [runs.contiguous(array) for array in inputs], outputs[0]))
     return runs

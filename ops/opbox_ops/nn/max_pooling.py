@@ -14,13 +14,13 @@ import math
 from collections.abc import Callable
 from ctypes import addressof, c_void_p
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ..accumulation import NARROW, is_narrow
 from ..bound_calls import c_call
 from ..call_list import CallList
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Temp
 from ..cpu.algorithms.window_sizes import WindowSizes
 from ..cpu.runtime import c_compiler
 from ..cpu.runtime.kernel_text import kernel_text
@@ -29,7 +29,7 @@ from ..layout import CHANNELS_LAST, as_laid, laid, lie
 from .pooling import PoolingParams, backward, op, taps_of
 from .window import channels_first, is_last
 
-__all__ = ["MaxPooling", "backward_windows", "forward_windows", "max_pooling"]
+__all__ = ["MaxPooling", "max_pooling"]
 
 TEXTS = {"float32": kernel_text("max_pooling.c")}
 TEXTS |= {dtype: kernel_text("max_pooling.c", **{dtype.upper(): 1}) for dtype in NARROW}
@@ -72,7 +72,8 @@ def _compiled(dtype: str) -> MaxPooling | None:
     return None if functions is None else MaxPooling(*functions)
 
 
-def _windows(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec) -> WindowSizes | None:
+def _choice(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec) -> tuple[MaxPooling, WindowSizes] | None:
+    """The compiled functions, and the windows of a call that they compute; None of another call."""
     specs = *call.inputs, *call.outputs
     last = is_last(p.layout)
     if p.pool_type != "max" or len(data.shape) != 4 or not lie(call, range(len(call.inputs)), (0,)):
@@ -83,11 +84,12 @@ def _windows(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec) 
         return None
     shape = channels_first(data.shape, p.layout) or ()
     taps = taps_of(p, shape, channels_first(out.shape, p.layout) or ())
-    if not (math.prod(shape) and taps.meet_data and taps.fit_one_call) or max_pooling(data.dtype.name) is None:
+    kernel = max_pooling(data.dtype.name) if math.prod(shape) and taps.meet_data and taps.fit_one_call else None
+    if kernel is None:
         return None
     batch, channels, height, width = shape
-    out_size, kernel, stride, pad = map(_pair, (taps.out, taps.kernel, taps.stride, taps.pad))
-    return WindowSizes((batch, height, width, channels), out_size, kernel, stride, (1, 1), pad)
+    out_size, size, stride, pad = map(_pair, (taps.out, taps.kernel, taps.stride, taps.pad))
+    return kernel, WindowSizes((batch, height, width, channels), out_size, size, stride, (1, 1), pad)
 
 
 def _pair(sizes: tuple[int, ...]) -> tuple[int, int]:
@@ -95,44 +97,35 @@ def _pair(sizes: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-def forward_windows(p: PoolingParams, call: CallSpec) -> WindowSizes | None:
-    """Return the windows of a call of Pooling that these kernels compute; None of another."""
-    return _windows(p, call, call.inputs[0], call.outputs[0])
+@op.kernel("cpu", level="library")
+def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
+    choice = _choice(p, call, call.inputs[0], call.outputs[0])
+    return None if choice is None else Kernel(partial(_bind, *choice))
 
 
-def backward_windows(p: PoolingParams, call: CallSpec) -> WindowSizes | None:
-    """The same of a call of its gradient."""
-    return _windows(p, call, call.outputs[0], call.inputs[0])
-
-
-@op.compute("cpu", level="library", accepts=lambda p, call: forward_windows(p, call) is not None, prepares=True)
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
-    windows, kernel = forward_windows(p, ctx.call), max_pooling(ctx.call.inputs[0].dtype.name)
-    assert windows is not None
-    assert kernel is not None
+def _bind(
+    kernel: MaxPooling, windows: WindowSizes, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> CallList:
     (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
     runs = CallList()
     runs.calls.append(kernel.forward(windows, runs.contiguous(data), out))
     return runs
 
 
-def _sums(call: CallSpec) -> list[Temp]:
-    """The gradient in float32, where its array has 16 bits."""
+@backward.kernel("cpu", level="library")
+def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
     gdata = call.outputs[0]
-    return [Temp(as_laid(gdata))] if is_narrow(gdata.dtype) else []
+    choice = _choice(p, call, gdata, call.inputs[0])
+    if choice is None:
+        return None
+    # The gradient in float32, where its array has 16 bits.
+    sums = (Temp(as_laid(gdata)),) if is_narrow(gdata.dtype) else ()
+    return Kernel(partial(_bind_gradient, *choice), sums)
 
 
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: backward_windows(p, call) is not None,
-    temps=lambda p, call: _sums(call),
-    prepares=True,
-)
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
-    windows, kernel = backward_windows(p, ctx.call), max_pooling(ctx.call.inputs[0].dtype.name)
-    assert windows is not None
-    assert kernel is not None
+def _bind_gradient(
+    kernel: MaxPooling, windows: WindowSizes, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> CallList:
     arrays, (gdata, *_) = laid(ctx.call, inputs, outputs)
     runs = CallList()
     gout, data, out = map(runs.contiguous, arrays)

@@ -9,11 +9,13 @@ gradient reads anyway: neither that input nor its gradient is in any array.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Temp
 from ..cpu.algorithms.norm_sweeps import Norm, NormSweeps
 from ..layout import CHANNELS_LAST, physical
 from ..operator import Op
@@ -78,15 +80,17 @@ def _matrix(array: Array, spec: ArraySpec) -> Array:
     return physical(array, spec.layout).reshape(-1, spec.shape[1])
 
 
-def _forward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
-    """Temporaries of forward: mean and var where they are unwanted outputs, variance, scale, and the sweeps'."""
-    room = Temp(call.inputs[1].shape)
-    return [room, room, room, room, *sweeps_of(call.inputs[0]).forward_temps]
+@NORMALIZED_RELU.kernel("cpu")
+def _(p: NormalizedReluParams, call: CallSpec) -> Kernel | None:
+    # Mean and variance where they are unwanted outputs, variance, scale, and the sweeps' temporaries.
+    sweeps, channels = sweeps_of(call.inputs[0]), Temp(call.inputs[1].shape)
+    return Kernel(partial(_bind, sweeps), (*[channels] * 4, *sweeps.forward_temps))
 
 
-@NORMALIZED_RELU.compute("cpu", temps=_forward_temps, accepts=lambda p, call: True, prepares=True)
-def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
-    norm, sweeps, (mean, inverse, variance, scale, *rooms) = p.params, sweeps_of(ctx.call.inputs[0]), ctx.temp
+def _bind(
+    sweeps: NormSweeps, p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
+    norm, (mean, inverse, variance, scale, *rooms) = p.params, ctx.temp
     mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
     x, y = _matrix(inputs[0], ctx.call.inputs[0]), _matrix(outputs[0], ctx.call.outputs[0])
     forward = sweeps.forward(norm_of(norm), x, y, inputs[1:], (mean, inverse, variance, scale), rooms)
@@ -98,18 +102,21 @@ def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     return run
 
 
-def _backward_temps(p: NormalizedReluParams, call: CallSpec) -> list[Temp]:
-    """Temporaries of backward: scale, ggamma, gbeta, share, less, gdata where it is unwanted, and the sweeps'."""
-    return [*[Temp(call.inputs[2].shape)] * 5, *sweeps_of(call.inputs[1]).temps]
+@NORMALIZED_RELU_BACKWARD.kernel("cpu")
+def _(p: NormalizedReluParams, call: CallSpec) -> Kernel | None:
+    # Scale, ggamma, gbeta, share, less, gdata where it is unwanted, and the sweeps' temporaries.
+    sweeps = sweeps_of(call.inputs[1])
+    return Kernel(partial(_bind_gradients, sweeps), (*[Temp(call.inputs[2].shape)] * 5, *sweeps.temps))
 
 
-@NORMALIZED_RELU_BACKWARD.compute("cpu", temps=_backward_temps, accepts=lambda p, call: True, prepares=True)
-def _(p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+def _bind_gradients(
+    sweeps: NormSweeps, p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
     gout, data, gamma, beta, mean, inverse, moving_mean, moving_var, *addend = inputs
     specs, norm = ctx.call.inputs, p.params
     gx = None if outputs[0] is None else _matrix(outputs[0], ctx.call.outputs[0])
     added = _matrix(addend[0], specs[8]) if addend else None
-    backward = sweeps_of(specs[1]).backward(
+    backward = sweeps.backward(
         norm_of(norm),
         (_matrix(data, specs[1]), _matrix(gout, specs[0]), added, gx),
         (gamma, beta, moving_mean, moving_var, mean, inverse),

@@ -26,6 +26,7 @@ __all__ = [
     "STACKED",
     "SUMMED",
     "SharedProductParams",
+    "Stacking",
     "pieces",
     "stack",
     "stacked_by",

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable
+from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Reusable
 from ..cpu.runtime.c_kernel import CKernel
 from ..cpu.runtime.kernel_text import kernel_text
 from ..layout import as_laid, laid, lie
@@ -94,40 +94,35 @@ concat.set_attr("FSpatialOperands", lambda p: (tuple(range(p.num_args)), (0,)) i
 concat_backward.set_attr("FSpatialOperands", lambda p: ((0,), tuple(range(p.num_args))) if p.dim == 1 else None)
 
 
-def _call(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, apart: bool) -> Callable[[], Any]:
+@concat.kernel("cpu", level="library")
+def _(p: ConcatParams, call: CallSpec) -> Kernel | None:
+    axis = _axis(p, call, call.outputs[0])
+    return None if axis is None else Kernel(partial(_bind, axis, apart=False), rebind=_rebind)
+
+
+@concat_backward.kernel("cpu", level="library")
+def _(p: ConcatParams, call: CallSpec) -> Kernel | None:
+    axis = _axis(p, call, call.inputs[0])
+    return None if axis is None else Kernel(partial(_bind, axis, apart=True))
+
+
+def _bind(
+    axis: int, p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, apart: bool
+) -> Callable[[], Any]:
     ins, outs = laid(ctx.call, inputs, outputs)
-    joined, axis = (ins if apart else outs)[0], _axis(p, ctx.call, (ctx.call.inputs if apart else ctx.call.outputs)[0])
+    joined = (ins if apart else outs)[0]
     arrays, specs = (outs, ctx.call.outputs) if apart else (ins, ctx.call.inputs)
-    assert axis is not None
     if not all(array is None or array.flags.c_contiguous for array in (joined, *arrays)):
         return partial(take_apart if apart else join, p, ctx, inputs, outputs)
     rows = [None if array is None else _rows(array, axis) for array in arrays]
     return _copied(rows, [math.prod(as_laid(spec)[axis:]) for spec in specs], _rows(joined, axis), apart)
 
 
-def _reusable(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:
+def _rebind(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:
     def run(inputs: Arrays, outputs: Outputs) -> None:
         join(p, ctx, inputs, outputs)
 
     return run
-
-
-@concat.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _axis(p, call, call.outputs[0]) is not None,
-    prepares=True,
-    reusable=_reusable,
-)
-def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return _call(p, ctx, inputs, outputs, apart=False)
-
-
-@concat_backward.compute(
-    "cpu", level="library", accepts=lambda p, call: _axis(p, call, call.inputs[0]) is not None, prepares=True
-)
-def _(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return _call(p, ctx, inputs, outputs, apart=True)
 
 
 def _parts_call(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, apart: bool) -> Callable[[], Any]:
@@ -142,13 +137,14 @@ def _parts_call(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, apa
     return _copied(rows, widths, matrix, apart)
 
 
-def _attach_parts(forward: Op, backward: Op) -> None:
-    def are_rows(p: Any, call: CallSpec) -> bool:
-        return call.plain and all(0 not in spec.shape for spec in (*call.inputs, *call.outputs))
-
-    for op, apart in ((forward, True), (backward, False)):
-        op.compute("cpu", level="library", accepts=are_rows, prepares=True)(partial(_parts_call, apart=apart))
+def _attach_parts(op: Op, *, apart: bool) -> None:
+    @op.kernel("cpu", level="library")
+    def _(p: Any, call: CallSpec) -> Kernel | None:
+        if not call.plain or any(0 in spec.shape for spec in (*call.inputs, *call.outputs)):
+            return None
+        return Kernel(partial(_parts_call, apart=apart))
 
 
 for _forward, _backward in PARTED:
-    _attach_parts(_forward, _backward)
+    _attach_parts(_forward, apart=True)
+    _attach_parts(_backward, apart=False)

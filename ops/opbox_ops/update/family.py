@@ -116,7 +116,7 @@ def declare(
 
     op.set_attr("FExpression", formulas)
 
-    @op.compute("cpu", temps=temps_for(formulas), prepares=True, reusable=reusable(formulas))
+    @op.compute("cpu", temps=temps_for(formulas), prepares=True, rebind=reusable(formulas))
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
         return prepare(formulas, p, ctx, inputs, outputs)
 

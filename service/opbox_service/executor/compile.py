@@ -1,7 +1,8 @@
 """Compiling: (graph, shapes, types, grad_req, device) to a Plan.
 
-Shapes and types are inferred, the gradient graph is made and pruned, and each node becomes a step with the best compute
-that accepts its call: the plan. Plan passes rewrite it (`passes`), and then the steps' values are placed in memory.
+Shapes and types are inferred, the gradient graph is made and pruned, and each node becomes a step with the kernel of
+the best compute that takes its call: the plan. Plan passes rewrite it (`passes`), and then the steps' values are placed
+in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opbox_ops.compute import ArraySpec, CallSpec, Compute, OpReq, Temp
+from opbox_ops.compute import ArraySpec, CallSpec, Kernel, OpReq
 from opbox_ops.infer import Shape, known
 from opbox_ops.node import Entry, Node
 from opbox_protocol.errors import MXNetError, ShapeError
@@ -142,11 +143,10 @@ def _gradients_wanted(backward: Gradient) -> dict[Node, frozenset[int]]:
 
 
 class _Choice(NamedTuple):
-    """The compute chosen for steps of nodes that are alike; see `Step`."""
+    """The kernel chosen for steps of nodes that are alike; see `Step`."""
 
     call: CallSpec
-    compute: Compute
-    temps: tuple[Temp, ...]
+    kernel: Kernel
     req: tuple[OpReq, ...]
     inplace: tuple[tuple[int, int], ...]
 
@@ -314,16 +314,14 @@ class _PlanCompiler:
             choice = self.choices[key] = self._choose(node, inputs, outputs, writes, nested)
         ids = self.ids
         reads = tuple([ids[entry] for entry in inputs])
-        compute, call = choice.compute, choice.call
-        saved = UNWANTED if compute.saves is None and node.forward is None else self._saved(node, compute, call)
-        self.plan.steps.append(
-            Step(node, compute, call, reads, writes, choice.req, choice.temps, False, saved, choice.inplace)
-        )
+        kernel, call = choice.kernel, choice.call
+        saved = UNWANTED if kernel.saves is None and node.forward is None else self._saved(node, kernel, call)
+        self.plan.steps.append(Step(node, kernel, call, reads, writes, choice.req, False, saved, choice.inplace))
 
-    def _saved(self, node: Node, compute: Compute, call: CallSpec) -> int:
+    def _saved(self, node: Node, kernel: Kernel, call: CallSpec) -> int:
         """Return the value that forward saves for backward, be `node` the one or the other."""
-        if compute.saves is not None and node in self.wanted:
-            spec = ArraySpec((compute.saves(node.params, call),), np.dtype(np.uint8))
+        if kernel.saves is not None and node in self.wanted:
+            spec = ArraySpec((kernel.saves(node.params, call),), np.dtype(np.uint8))
             self.saved[node] = self.plan.add(Value(spec))
             return self.saved[node]
         return UNWANTED if node.forward is None else self.saved.get(node.forward, UNWANTED)
@@ -336,19 +334,18 @@ class _PlanCompiler:
         writes: Sequence[int],
         nested: SubgraphCompiler | None,
     ) -> _Choice:
-        """Choose the compute for nodes that are alike."""
+        """Choose the kernel for nodes that are alike."""
         assert node.op is not None
         specs = self.specs
         unwanted = frozenset([k for k, value in enumerate(writes) if value == UNWANTED])
         ins, outs = tuple([specs[entry] for entry in inputs]), tuple([specs[entry] for entry in outputs])
         call = CallSpec(self.plan.device, ins, outs, unwanted, nested)
         try:
-            compute = node.op.choose(node.params, call, self.level)
-            temps = node.op.temps(compute, node.params, call)
+            kernel = node.op.choose(node.params, call, self.level)
         except MXNetError as error:
             raise error.at(node.name, node.op.name, node.source) from None
         req = tuple([OpReq.WRITE if value >= 0 else OpReq.NULL for value in writes])
-        return _Choice(call, compute, temps, req, _inplace_pairs(node, len(inputs), writes))
+        return _Choice(call, kernel, req, _inplace_pairs(node, len(inputs), writes))
 
     def _nested(self, node: Node) -> SubgraphCompiler | None:
         """Return the compilers of a node's subgraphs."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import Array, CallSpec, Compute, OpContext, OpReq
+from opbox_ops.compute import Array, CallSpec, Kernel, OpContext, OpReq
 from opbox_ops.cpu.onednn.reorder import REORDER as ONEDNN_REORDER
 from opbox_ops.cuda.reorder import REORDER as CUDA_REORDER
 from opbox_ops.node import Node
@@ -40,8 +40,8 @@ def _take_in(p: Any, ctx: OpContext, inputs: Sequence[Array], outputs: Sequence[
     """Head gradients are copied in by `BoundPlan.backward` before the steps run; this step only marks their birth."""
 
 
-_COPY = Compute(_copy, accumulates=True)
-_TAKE_IN = Compute(_take_in)
+_COPY = Kernel.of(_copy, accumulates=True)
+_TAKE_IN = Kernel.of(_take_in)
 _REORDERS = (ONEDNN_REORDER, CUDA_REORDER)
 """Copy kernels by device; other devices use plain copies."""
 
@@ -55,14 +55,14 @@ def copy_step(plan: Plan, name: str, source: int, target: int, req: OpReq) -> St
 def reorder_step(plan: Plan, name: str, source: int, target: int) -> Step:
     """The step that writes value `source` to value `target`, which has another layout."""
     call = CallSpec(plan.device, plan.specs((source,)), plan.specs((target,)))
-    compute = next((reorder for reorder in _REORDERS if reorder.takes(None, call)), _COPY)
-    temps = tuple(compute.temps(None, call)) if compute.temps is not None else ()
-    return Step(Node(None, name), compute, call, (source,), [target], (OpReq.WRITE,), temps)
+    kernels = (reorder.choose(None, call) for reorder in _REORDERS)
+    kernel = next((one for one in kernels if one is not None), _COPY)
+    return Step(Node(None, name), kernel, call, (source,), [target], (OpReq.WRITE,))
 
 
 def is_copy(step: Step) -> bool:
     """Return whether `copy_step` made the step."""
-    return step.compute is _COPY
+    return step.kernel is _COPY
 
 
 def take_in_step(plan: Plan, values: Sequence[int]) -> Step:

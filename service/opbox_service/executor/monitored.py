@@ -112,7 +112,7 @@ def _run_members(
         ctx.call = member.call
         outer = placed.laid if member.as_laid else placed.of
         inputs = [_inner(plan, member, arrays[v], v) if v in arrays else outer((v,))[0] for v in member.reads]
-        Calls([member.compute.bound(member.node.params, ctx, inputs, targets)], [member.node]).run()
+        Calls([member.kernel.bind(member.node.params, ctx, inputs, targets)], [member.node]).run()
         if member.as_laid:
             layouts = [plan.values[v].spec.layout for v in member.writes]
             targets = [logical(array, layout) for array, layout in zip(targets, layouts, strict=True)]

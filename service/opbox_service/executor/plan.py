@@ -1,7 +1,7 @@
 """A plan: what a compiled graph computes, as a flat list of steps over values. No arrays yet.
 
 This is the form that plan passes rewrite (`executor/passes`) before the memory plan is made. The list has the forward
-steps, one that takes in the head gradients, and the backward steps. Each step knows its compute, its parameters, the
+steps, one that takes in the head gradients, and the backward steps. Each step knows its kernel, its parameters, the
 values that it reads and writes, and how (req); each value knows its shape, type and layout, and where it lies: in an
 array of the user's, in an executor output, or wherever the memory plan puts it. A Plan may be bound many times.
 """
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opbox_ops.compute import ArraySpec, CallSpec, Compute, OpReq, Temp
+from opbox_ops.compute import ArraySpec, CallSpec, Kernel, OpReq, Temp
 from opbox_ops.node import Node
 
 from ..graph.ir import Graph
@@ -75,20 +75,19 @@ class Value:
 
 @dataclass(slots=True)
 class Step:
-    """One call of a compute. Values are numbers in `Plan.values`.
+    """One call of a kernel. Values are numbers in `Plan.values`.
 
     Attributes:
         node: what it is a call of: operator, parameters, name and source line for errors, state.
-        compute: chosen for `call`.
+        kernel: chosen for `call`.
         call: shapes, types and layouts of the operator's inputs and outputs, unwanted ones included.
         reads: the value of each input.
         writes: the value of each output; UNWANTED where nobody reads it.
         req: how each output is written; ADD only into a user's gradient array.
-        temps: the temporary arrays that the compute asks for.
         view: whether the output is input 0 under another shape, so that the step need not run.
         saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
         inplace: pairs (position in `reads`, position in `writes`) that may share memory, where the output is written.
-        as_laid: whether the compute gets arrays as they lie in memory, whatever their layout.
+        as_laid: whether the kernel gets arrays as they lie in memory, whatever their layout.
         packed: positions in `temps` of copies of arguments that stay from run to run, in memory of their own; in a plan
             with a backward from one inference to the next.
         members: the steps that this one stands for, in their order; empty for a step of the graph's own.
@@ -96,12 +95,11 @@ class Step:
     """
 
     node: Node
-    compute: Compute
+    kernel: Kernel
     call: CallSpec
     reads: tuple[int, ...]
     writes: list[int]
     req: tuple[OpReq, ...]
-    temps: tuple[Temp, ...] = ()
     view: bool = False
     saved: int = UNWANTED
     inplace: tuple[tuple[int, int], ...] = ()
@@ -109,6 +107,11 @@ class Step:
     packed: tuple[int, ...] = ()
     members: tuple[Step, ...] = ()
     hidden: bool = False
+
+    @property
+    def temps(self) -> tuple[Temp, ...]:
+        """The temporary arrays that the kernel asks for."""
+        return self.kernel.temps
 
 
 @dataclass(slots=True)
@@ -199,12 +202,7 @@ class Plan:
     @property
     def packed_arguments(self) -> list[str]:
         """The names of the arguments that such copies are of."""
-        arrays = [
-            self.values[step.reads[i]].array
-            for step in self.steps
-            if step.packed and step.compute.packs is not None
-            for i, _ in step.compute.packs(step.node.params, step.call)
-        ]
+        arrays = [self.values[step.reads[i]].array for step in self.steps if step.packed for i, _ in step.kernel.packs]
         return list(dict.fromkeys([str(array[1]) for array in arrays if array is not None]))
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.backend.numpy import ALIGNED_FROM
-from opbox_ops.compute import Array, ArraySpec, CallSpec, Compute, OpContext, OpReq, Reusable, Temp
+from opbox_ops.compute import Array, ArraySpec, CallSpec, Kernel, OpContext, OpReq, Reusable
 from opbox_ops.infer import known, show_shape
 from opbox_ops.node import Entry, Node
 from opbox_ops.operator import Op
@@ -22,7 +22,7 @@ from .allocation import allocate, bytes_of
 __all__ = ["PreparedCall", "prepare", "sentence_of"]
 
 KEPT_BYTES = 1 << 16
-"""Outputs and temporaries of a call up to which its compute's own preparation, and its temporaries, are kept for the
+"""Outputs and temporaries of a call up to which its kernel's own preparation, and its temporaries, are kept for the
 next one (on the CPU, where a call is over when it returns). For larger arrays they cost nothing beside the call."""
 
 Shared = tuple[tuple[int, int], ...]
@@ -35,29 +35,27 @@ class PreparedCall:
 
     Attributes:
         node: the operator as a node, for errors.
-        compute: what runs it.
+        kernel: what runs it.
         spec: shapes and types.
         outputs: the shape and type of each output.
         visible: how many outputs the caller sees.
         nbytes: of the outputs and the temporaries.
-        temps: the temporaries.
         keeps: whether what is made for one call is kept for the next.
         tiny: whether its outputs are so small that any place in the CPU's memory will do.
         inplace: the inputs whose memory an output may be, by output.
         ready: calls that take their arrays, none of which is running, by the memory that arrays share; an empty list
-            where it has run once, or the compute has none such.
+            where it has run once, or the kernel has none such.
         spare: temporaries that no call uses.
-        contexts: for computes of which no call can be made ready, contexts that no call uses, by the memory that arrays
+        contexts: for kernels of which no call can be made ready, contexts that no call uses, by the memory that arrays
             share.
     """
 
     node: Node
-    compute: Compute
+    kernel: Kernel
     spec: CallSpec
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
     visible: int
     nbytes: int
-    temps: tuple[Temp, ...]
     keeps: bool
     tiny: bool
     inplace: Mapping[int, tuple[int, ...]]
@@ -75,15 +73,15 @@ class PreparedCall:
         is_train: bool,
     ) -> bool:
         """Run it in a context that an earlier call has left; False when there is none."""
-        contexts = self.contexts.get(shared)
-        if not contexts:
+        contexts, run = self.contexts.get(shared), self.kernel.run
+        if not contexts or run is None:
             return False
         try:
             context = contexts.pop()
         except IndexError:
             return False  # another thread has taken it
         context.random, context.backend, context.mode.is_train = random, backend, is_train
-        self.compute.function(self.node.params, context, inputs, targets)
+        run(self.node.params, context, inputs, targets)
         self._leave(context, contexts)
         return True
 
@@ -94,37 +92,37 @@ class PreparedCall:
         contexts.append(context)
 
     def first(self, inputs: Sequence[Array], targets: Sequence[Array], shared: Shared, context: OpContext) -> None:
-        """Run it on arrays for which no call is ready; the second time, make one ready if the compute can."""
-        if self.temps:
+        """Run it on arrays for which no call is ready; the second time, make one ready if the kernel can."""
+        if self.kernel.temps:
             context.temp = self._temporaries(context.backend)
         context.call = self.spec
         req = [OpReq.WRITE] * len(targets)
         for k, _ in shared:
             req[k] = OpReq.INPLACE
         context.req = tuple(req)
-        params, compute = self.node.params, self.compute
+        params, kernel = self.node.params, self.kernel
         create_state = self.node.op.get_attr("FCreateOpState") if self.node.op is not None else None
         if create_state is not None:
             context.state = create_state(params, context, [x.shape for x in inputs], [x.dtype for x in inputs])
         asked = shared in self.ready
         if not asked:
             self.ready[shared] = []
-        elif self.keeps and compute.reusable is not None:
-            run = compute.reusable(params, context, inputs, targets)
+        elif self.keeps and kernel.rebind is not None:
+            run = kernel.rebind(params, context, inputs, targets)
             if run is not None:
                 run(inputs, targets)
                 self.ready[shared].append(run)
                 return
-        compute(params, context, inputs, targets)
-        if self.keeps and create_state is None and not compute.prepares and (asked or compute.reusable is None):
+        kernel(params, context, inputs, targets)
+        if self.keeps and create_state is None and kernel.run is not None and (asked or kernel.rebind is None):
             self._leave(context, self.contexts.setdefault(shared, []))
-        elif self.keeps and self.temps:
+        elif self.keeps and kernel.temps:
             self.spare.append(context.temp)
 
     def with_params(self, params: Any) -> PreparedCall:
         """The same with parameters that differ in numbers of which nothing that is prepared depends."""
         node = Node(self.node.op, self.node.name, {}, params, self.node.inputs)
-        same = (self.compute, self.spec, self.outputs, self.visible, self.nbytes, self.temps, self.keeps)
+        same = (self.kernel, self.spec, self.outputs, self.visible, self.nbytes, self.keeps)
         return PreparedCall(node, *same, self.tiny, self.inplace, {}, self.spare)
 
     def _temporaries(self, backend: Backend) -> tuple[Array, ...]:
@@ -133,7 +131,7 @@ class PreparedCall:
                 return self.spare.pop()
             except IndexError:
                 pass  # another thread has taken it
-        return tuple([allocate(backend, temp.planned, temp.dtype) for temp in self.temps])
+        return tuple([allocate(backend, temp.planned, temp.dtype) for temp in self.kernel.temps])
 
     def into(
         self, inputs: Sequence[Array], outputs: Sequence[Array | None], backend: Backend
@@ -183,7 +181,7 @@ def prepare(
     level: str | None,
     counted: Sequence[tuple[int, ...]] | None = None,
 ) -> PreparedCall:
-    """Infer shapes and types, and choose the compute.
+    """Infer shapes and types, and choose the kernel.
 
     Args:
         op, params: the operator and its parsed parameters.
@@ -236,11 +234,10 @@ def prepare(
         tuple(map(ArraySpec, settled, dtypes)),
     )
     try:
-        compute = op.choose(params, spec, level)
+        kernel = op.choose(params, spec, level)
     except MXNetError as error:
         raise sentence_of(error.at(op.name, op.name), op) from None
-    temps = op.temps(compute, params, spec)
-    temp_bytes = sum(bytes_of(temp.planned, temp.dtype) for temp in temps)
+    temp_bytes = sum(bytes_of(temp.planned, temp.dtype) for temp in kernel.temps)
     option = op.get_attr("FInplaceOption", ())
     inplace: dict[int, tuple[int, ...]] = {}
     for i, o in option(params) if callable(option) else option:
@@ -248,12 +245,11 @@ def prepare(
     nbytes = sum(map(bytes_of, settled, dtypes)) + temp_bytes
     return PreparedCall(
         node,
-        compute,
+        kernel,
         spec,
         tuple(zip(settled, dtypes, strict=True)),
         visible,
         nbytes,
-        temps,
         device == "cpu" and nbytes <= KEPT_BYTES,
         device == "cpu" and nbytes < ALIGNED_FROM,
         inplace,

@@ -294,7 +294,7 @@ class BoundPlan:
         """Names the steps and where their values lie; the same name means that values may be copied over."""
         memory = self.plan.memory
         assert memory is not None
-        steps = [(step.node.name, step.reads, step.writes, step.compute.level) for step in self.plan.steps]
+        steps = [(step.node.name, step.reads, step.writes, step.kernel.level) for step in self.plan.steps]
         described = (self.plan.arena_bytes, steps, memory.home, sorted(memory.elided))
         return hashlib.sha256(repr(described).encode()).hexdigest()
 
@@ -405,7 +405,7 @@ class BoundPlan:
         return call
 
     def _bound(self, t: int, step: Step, *, packed: bool) -> Call:
-        """A step's compute with its arrays; `packed`: copies of weights are the step's own."""
+        """A step's kernel with its arrays; `packed`: copies of weights are the step's own."""
         placed = self.plan.memory
         assert placed is not None
         arrays = self._arrays
@@ -418,7 +418,7 @@ class BoundPlan:
         try:
             if context.alike is not None and self._apart:
                 return context.alike(inputs, outputs)
-            return step.compute.bound(step.node.params, context, inputs, outputs)
+            return step.kernel.bind(step.node.params, context, inputs, outputs)
         except Exception as error:
             raise at_node(error, step.node) from error
 

@@ -7,10 +7,10 @@ number a channel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from ...compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ...compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Temp
 from ...layout import as_laid, laid, lie
 from ...nn.batch_norm import BatchNormParams, backward, invert, move, op, settle_gamma
 from .cache import RECIPES
@@ -86,42 +86,32 @@ def _pair(
     return None if moving is None or batch is None else (moving, batch)
 
 
-def _rooms(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair | None) -> list[Temp]:
+def _temps(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair) -> tuple[Temp, ...]:
     """Three arrays of a number a channel, room for output 0 where nobody wants it, and the recipes' temporaries."""
     room, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else as_laid(data)
-    return [room, room, room, Temp(unread, data.dtype), *(temp for recipe in pair or () for temp in recipe.temps)]
+    return (room, room, room, Temp(unread, data.dtype), *(temp for recipe in pair for temp in recipe.temps))
 
 
-def _bind(pair: _Pair | None, rooms: Sequence[Array], moving: Sequence[Array], batch: Sequence[Array]) -> list[Runs]:
+def _runs(pair: _Pair, rooms: Sequence[Array], moving: Sequence[Array], batch: Sequence[Array]) -> list[Runs]:
     """Bind the recipe with moving statistics to the arrays `moving`, the one with the batch's to `batch`."""
-    assert pair is not None
     first = len(pair[0].temps)
     return [pair[0].bind(rooms[:first], moving), pair[1].bind(rooms[first:], batch)]
 
 
-def _forward_pair(p: BatchNormParams, call: CallSpec) -> _Pair | None:
-    return _pair(p, call, (0,), _forward)
+@op.kernel("cpu", level="library")
+def _(p: BatchNormParams, call: CallSpec) -> Kernel | None:
+    pair = _pair(p, call, (0,), _forward)
+    return None if pair is None else Kernel(partial(_bind, pair), _temps(call, call.outputs[0], call.outputs[1], pair))
 
 
-def _backward_pair(p: BatchNormParams, call: CallSpec) -> _Pair | None:
-    return _pair(p, call, (0, 1), _backward)
-
-
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _forward_pair(p, call) is not None,
-    temps=lambda p, call: _rooms(call, call.outputs[0], call.outputs[1], _forward_pair(p, call)),
-    prepares=True,
-)
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+def _bind(pair: _Pair, p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     (data, gamma, beta, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
     xp, (mean, variance, inverse, unread, *rooms) = ctx.xp, ctx.temp
     out = unread if outputs[0] is None else outputs[0]
     mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
     further = () if p.fix_gamma else (gamma,)
     arrays = [(data, out, *statistics, beta, *further) for statistics in ((moving_mean, moving_var), (mean, variance))]
-    by_moving, by_batch = _bind(_forward_pair(p, ctx.call), rooms, *arrays)
+    by_moving, by_batch = _runs(pair, rooms, *arrays)
 
     def call() -> None:
         settle_gamma(p, ctx, gamma, outputs)
@@ -136,20 +126,23 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> A
     return call
 
 
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _backward_pair(p, call) is not None,
-    temps=lambda p, call: _rooms(call, call.inputs[1], call.inputs[3], _backward_pair(p, call)),
-    prepares=True,
-)
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
+@backward.kernel("cpu", level="library")
+def _(p: BatchNormParams, call: CallSpec) -> Kernel | None:
+    pair = _pair(p, call, (0, 1), _backward)
+    if pair is None:
+        return None
+    return Kernel(partial(_bind_gradients, pair), _temps(call, call.inputs[1], call.inputs[3], pair))
+
+
+def _bind_gradients(
+    pair: _Pair, p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
     (gout, data, gamma, mean, inverse, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
     xp, (variance, ggamma, gbeta, unread, *rooms) = ctx.xp, ctx.temp
     gdata = unread if outputs[0] is None else outputs[0]
     further = () if p.fix_gamma else (gamma, ggamma)
     arrays = (gout, data, gdata, mean, variance, gbeta, *further)
-    by_moving, by_batch = _bind(_backward_pair(p, ctx.call), rooms, arrays, arrays)
+    by_moving, by_batch = _runs(pair, rooms, arrays, arrays)
 
     def call() -> None:
         _variance(xp, inverse, p.eps, variance)

@@ -8,16 +8,17 @@ x 64 by 64 x 128, ms: 1.7 and 0.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from ...bound_calls import as_one
 from ...call_list import CallList
-from ...compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ...compute import Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs
 from ...infer import size_of
 from ...linalg.batch_dot import backward, op
 from ...linalg.dot import DotParams
-from ..algorithms.blocked_product import ProductSizes
+from ..algorithms.blocked_product import BlockedProduct, ProductSizes
 from .half_product import HalfProduct, half_product
 from .library import library
 from .matmul import type_of
@@ -47,36 +48,54 @@ def _gradients(p: DotParams, call: CallSpec) -> list[tuple[int, int, ProductSize
     return [(a, b, _sizes(call.inputs[a], call.inputs[b], transposed)) for a, b, transposed in (left, right)]
 
 
-def _pays(call: CallSpec, products: Sequence[ProductSizes]) -> bool:
-    """Return whether the products are large enough, of arrays that the functions take."""
+def _kernel_of(call: CallSpec, products: Sequence[ProductSizes]) -> BlockedProduct | None:
+    """The functions of products in blocks; None where the products are too small, or of other arrays."""
     if not call.plain or {spec.dtype for spec in (*call.inputs, *call.outputs)} != {_FLOAT32}:
-        return False
+        return None
     large = all(
         min(s.rows, s.terms, s.columns) >= FEWEST and LEAST <= s.batch * s.rows * s.terms * s.columns < MOST
         for s in products
     )
-    return large and blocked_kernel() is not None
+    return blocked_kernel() if large else None
 
 
-def _call(sizes: ProductSizes, a: Array, b: Array, out: Array) -> CallList:
-    kernel, runs = blocked_kernel(), CallList()
-    assert kernel is not None
-    runs.calls.append(kernel.product(sizes, (runs.contiguous(a), runs.contiguous(b), None, out)))
+def _call(blocked: BlockedProduct, sizes: ProductSizes, a: Array, b: Array, out: Array) -> CallList:
+    runs = CallList()
+    runs.calls.append(blocked.product(sizes, (runs.contiguous(a), runs.contiguous(b), None, out)))
     return runs
 
 
-@op.compute("cpu", level="library", accepts=lambda p, call: _pays(call, [_forward(p, call)]), prepares=True)
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> CallList:
+@op.kernel("cpu", level="library")
+def _(p: DotParams, call: CallSpec) -> Kernel | None:
+    sizes = _forward(p, call)
+    blocked = _kernel_of(call, [sizes])
+    return None if blocked is None else Kernel(partial(_bind, blocked, sizes))
+
+
+def _bind(
+    blocked: BlockedProduct, sizes: ProductSizes, p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> CallList:
     lhs, rhs = inputs
-    return _call(_forward(p, ctx.call), lhs, rhs, outputs[0])
+    return _call(blocked, sizes, lhs, rhs, outputs[0])
 
 
-@backward.compute(
-    "cpu", level="library", accepts=lambda p, call: _pays(call, [s for *_, s in _gradients(p, call)]), prepares=True
-)
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    products = zip(_gradients(p, ctx.call), outputs, strict=True)
-    return as_one([_call(sizes, inputs[a], inputs[b], out) for (a, b, sizes), out in products if out is not None])
+@backward.kernel("cpu", level="library")
+def _(p: DotParams, call: CallSpec) -> Kernel | None:
+    products = _gradients(p, call)
+    blocked = _kernel_of(call, [sizes for *_, sizes in products])
+    return None if blocked is None else Kernel(partial(_bind_gradients, blocked, products))
+
+
+def _bind_gradients(
+    blocked: BlockedProduct,
+    products: Sequence[tuple[int, int, ProductSizes]],
+    p: DotParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    outputs: Outputs,
+) -> Callable[[], None]:
+    pairs = zip(products, outputs, strict=True)
+    return as_one([_call(blocked, sizes, inputs[a], inputs[b], out) for (a, b, sizes), out in pairs if out is not None])
 
 
 def _halves(call: CallSpec, products: Sequence[ProductSizes]) -> list[HalfProduct] | None:
@@ -89,41 +108,40 @@ def _halves(call: CallSpec, products: Sequence[ProductSizes]) -> list[HalfProduc
     return taken if len(taken) == len(recipes) else None
 
 
-def _of_forward(p: DotParams, call: CallSpec) -> list[HalfProduct] | None:
-    return _halves(call, [_forward(p, call)])
+@op.kernel("cpu", level="library")
+def _(p: DotParams, call: CallSpec) -> Kernel | None:
+    products = _halves(call, [_forward(p, call)])
+    if products is None:
+        return None
+    (product,) = products
+    return Kernel(partial(_bind_half, product), tuple(product.temps))
 
 
-def _of_gradients(p: DotParams, call: CallSpec) -> list[HalfProduct] | None:
-    return _halves(call, [sizes for *_, sizes in _gradients(p, call)])
+def _bind_half(
+    product: HalfProduct, p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
+    return product.bind(ctx.temp, (*inputs, *outputs))
 
 
-def _half_temps(products: Sequence[HalfProduct] | None) -> list[Temp]:
-    return [temp for product in products or () for temp in product.temps]
+@backward.kernel("cpu", level="library")
+def _(p: DotParams, call: CallSpec) -> Kernel | None:
+    gradients = _gradients(p, call)
+    products = _halves(call, [sizes for *_, sizes in gradients])
+    if products is None:
+        return None
+    factors = [(a, b) for a, b, _ in gradients]
+    temps = [temp for product in products for temp in product.temps]
+    return Kernel(partial(_bind_half_gradients, products, factors), tuple(temps))
 
 
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _of_forward(p, call) is not None,
-    temps=lambda p, call: _half_temps(_of_forward(p, call)),
-    prepares=True,
-)
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    products = _of_forward(p, ctx.call)
-    assert products is not None
-    return products[0].bind(ctx.temp, (*inputs, *outputs))
-
-
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _of_gradients(p, call) is not None,
-    temps=lambda p, call: _half_temps(_of_gradients(p, call)),
-    prepares=True,
-)
-def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    arrays = [
-        None if out is None else (inputs[a], inputs[b], out)
-        for (a, b, _), out in zip(_gradients(p, ctx.call), outputs, strict=True)
-    ]
-    return as_one(bind_in_order(_of_gradients(p, ctx.call) or (), ctx.temp, arrays))
+def _bind_half_gradients(
+    products: Sequence[HalfProduct],
+    factors: Sequence[tuple[int, int]],
+    p: DotParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    outputs: Outputs,
+) -> Callable[[], None]:
+    pairs = zip(factors, outputs, strict=True)
+    arrays = [None if out is None else (inputs[a], inputs[b], out) for (a, b), out in pairs]
+    return as_one(bind_in_order(products, ctx.temp, arrays))

@@ -10,19 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 
 from ...bound_calls import as_one
-from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs, Temp
 from ...layout import laid, lie
 from ...nn.convolution import ConvolutionParams, backward, op, strides
 from ...nn.convolution_v1 import op as first_version
 from ...nn.window import is_last
-from ...operator import Op
 from ..runtime.c_compiler import thread_count
 from .blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from .by_images import (
@@ -41,7 +40,7 @@ from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .half_pointwise import HalfPointwise, data_as_product, forward_as_product, weight_as_product
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
 from .pointwise_convolution import pointwise_convolution
-from .primitive import MemoryFormat, Operand, PackedRuns, Recipe, Runs, have_elements, memory_of
+from .primitive import MemoryFormat, Operand, Recipe, have_elements, memory_of
 from .short_rows import short_rows_gradient
 from .split_convolution import split_convolution, split_data_gradient
 from .weight_gradient import WeightGradient, weight_gradient
@@ -261,16 +260,33 @@ class _Gradients:
     unread: Temp | None
 
     @property
-    def temps(self) -> list[Temp]:
+    def temps(self) -> tuple[Temp, ...]:
         rooms = [temp for part in (self.data, self.weight) if part is not None for temp in part.temps]
-        return rooms if self.unread is None else [*rooms, self.unread]
+        return (*rooms, *(() if self.unread is None else (self.unread,)))
+
+    def bind(self, p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+        """Return a call that writes the gradients; see `Kernel.bind`."""
+        (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
+        rooms = iter(ctx.temp)
+        runs: list[Callable[[], None]] = []
+        if self.data is not None:
+            runs.append(self.data.bind(list(islice(rooms, len(self.data.temps))), (gout, weight, outputs[0])))
+        if self.weight is not None:
+            temps = list(islice(rooms, len(self.weight.temps)))
+            gweight = next(rooms) if self.unread is not None else outputs[1]
+            gbias = None if p.no_bias else outputs[2]
+            if isinstance(self.weight, WeightGradient | BlockedWeightGradient):
+                runs.append(self.weight.bind(temps, gout, data, gweight, gbias))
+            else:
+                runs.append(self.weight.bind(temps, (gout, data, gweight, *([] if gbias is None else [gbias]))))
+        return as_one(runs)
 
 
 def _implementation(recipe: DataRecipe | WeightRecipe | None) -> str:
     return "" if recipe is None else recipe.implementation
 
 
-def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
+def _gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     """Return the recipes of a backward call's gradients; None where one of them has no kernel."""
     wants_bias = not p.no_bias and call.wants(2)
     if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or type_for_convolutions(call) is None:
@@ -298,23 +314,16 @@ def gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     return _Gradients(of_data, of_weight, Temp(call.outputs[1].shape, call.outputs[1].dtype) if unread else None)
 
 
-def _forward_of(operator: Op) -> Callable[..., Any]:
-    """A decorator: the compute of an operator's forward."""
-    return operator.compute(
-        "cpu",
-        level="library",
-        accepts=lambda p, call: forward_recipe(p, call) is not None,
-        temps=lambda p, call: getattr(forward_recipe(p, call), "temps", ()),
-        prepares=True,
-        packs=lambda p, call: getattr(forward_recipe(p, call), "packs", ()),
-    )
+@op.kernel("cpu", level="library")
+@first_version.kernel("cpu", level="library")
+def _(p: ConvolutionParams, call: CallSpec) -> Kernel | None:
+    recipe = forward_recipe(p, call)
+    return None if recipe is None else Kernel(partial(_bind, recipe), tuple(recipe.temps), recipe.packs)
 
 
-@_forward_of(op)
-@_forward_of(first_version)
-def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs | PackedRuns | Callable[[], None]:
-    recipe = forward_recipe(p, ctx.call)
-    assert recipe is not None
+def _bind(
+    recipe: ConvolutionRecipe, p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
     inputs, outputs = laid(ctx.call, inputs, outputs)
     arrays = (*inputs[:2], outputs[0], *inputs[2:3])
     if ctx.packs and not isinstance(recipe, ByImages):
@@ -322,28 +331,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     return recipe.bind(ctx.temp, arrays)
 
 
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: gradients(p, call) is not None,
-    temps=lambda p, call: getattr(gradients(p, call), "temps", ()),
-    prepares=True,
-)
-def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
-    parts = gradients(p, ctx.call)
-    assert parts is not None
-    (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
-    rooms = iter(ctx.temp)
-    runs: list[Callable[[], None]] = []
-    if parts.data is not None:
-        runs.append(parts.data.bind(list(islice(rooms, len(parts.data.temps))), (gout, weight, outputs[0])))
-    if parts.weight is not None:
-        temps = list(islice(rooms, len(parts.weight.temps)))
-        gweight = next(rooms) if parts.unread is not None else outputs[1]
-        gbias = None if p.no_bias else outputs[2]
-        if isinstance(parts.weight, WeightGradient | BlockedWeightGradient):
-            runs.append(parts.weight.bind(temps, gout, data, gweight, gbias))
-        else:
-            runs.append(parts.weight.bind(temps, (gout, data, gweight, *([] if gbias is None else [gbias]))))
-
-    return as_one(runs)
+@backward.kernel("cpu", level="library")
+def _(p: ConvolutionParams, call: CallSpec) -> Kernel | None:
+    gradients = _gradients(p, call)
+    return None if gradients is None else Kernel(gradients.bind, gradients.temps)

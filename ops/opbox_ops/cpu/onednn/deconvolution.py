@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...bound_calls import as_one
-from ...compute import PLAIN, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ...compute import PLAIN, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs
 from ...layout import laid, lie
 from ...nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ...nn.window import channels_first, is_last
@@ -70,23 +71,17 @@ def _memories(
     return _Memories(memory_of(data, order), memory, memory_of(out, order), window)
 
 
-def _forward_recipe(p: DeconvolutionParams, call: CallSpec) -> DataRecipe | None:
-    if not lie(call, (0,), (0,)):
-        return None
-    memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
-    return None if memories is None else backward_data_recipe(*memories)
+@op.kernel("cpu", level="library")
+def _(p: DeconvolutionParams, call: CallSpec) -> Kernel | None:
+    lies = lie(call, (0,), (0,))
+    memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0]) if lies else None
+    recipe = None if memories is None else backward_data_recipe(*memories)
+    return None if recipe is None else Kernel(partial(_bind, recipe), tuple(recipe.temps))
 
 
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _forward_recipe(p, call) is not None,
-    temps=lambda p, call: getattr(_forward_recipe(p, call), "temps", ()),
-    prepares=True,
-)
-def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    recipe = _forward_recipe(p, ctx.call)
-    assert recipe is not None
+def _bind(
+    recipe: DataRecipe, p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
     inputs, (out,) = laid(ctx.call, inputs, outputs)
     runs = recipe.bind(ctx.temp, (*inputs[:2], out))
     if p.no_bias:
@@ -119,20 +114,22 @@ def _gradients(p: DeconvolutionParams, call: CallSpec) -> tuple[ConvolutionRecip
     return None if missing else (of_data, of_weight)
 
 
-def _gradient_temps(p: DeconvolutionParams, call: CallSpec) -> list[Temp]:
-    return [temp for recipe in _gradients(p, call) or () if recipe is not None for temp in recipe.temps]
+@backward.kernel("cpu", level="library")
+def _(p: DeconvolutionParams, call: CallSpec) -> Kernel | None:
+    recipes = _gradients(p, call)
+    if recipes is None:
+        return None
+    temps = [temp for recipe in recipes if recipe is not None for temp in recipe.temps]
+    return Kernel(partial(_bind_gradients, recipes), tuple(temps))
 
 
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _gradients(p, call) is not None,
-    temps=_gradient_temps,
-    prepares=True,
-)
-def _(p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
-    recipes = _gradients(p, ctx.call)
-    assert recipes is not None
+def _bind_gradients(
+    recipes: tuple[ConvolutionRecipe | None, WeightRecipe | None],
+    p: DeconvolutionParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    outputs: Outputs,
+) -> Callable[[], Any]:
     (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
     arrays = (gout, weight, outputs[0]), (data, gout, outputs[1])
     runs = bind_in_order(recipes, ctx.temp, arrays)

@@ -14,16 +14,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import UnsupportedError
-
 from ... import registry
 from ...accumulation import is_narrow
 from ...bound_calls import as_one
-from ...compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, OpReq, Outputs, Reusable, Temp
+from ...compute import (
+    LEVELS,
+    Array,
+    Arrays,
+    ArraySpec,
+    CallSpec,
+    Kernel,
+    OpContext,
+    OpReq,
+    Outputs,
+    Reusable,
+    Temp,
+)
 from ...expression.conversion import converting, widened_call
 from ...infer import size_of
 from ...layout import as_laid, logical, physical
@@ -89,8 +100,8 @@ class _Widening:
         data, out = (replace(spec, shape=(images, *spec.shape[1:])) for spec in (call.inputs[0], call.outputs[0]))
         return replace(call, inputs=(data, *call.inputs[1:]), outputs=(out, *call.outputs[1:]))
 
-    def chosen(self, p: Any, call: CallSpec) -> tuple[CallSpec, Compute] | None:
-        """The call in float32 and its compute; None where its level is too low, or for other types.
+    def _within(self, p: Any, call: CallSpec) -> tuple[CallSpec, Kernel] | None:
+        """The call in float32 and its kernel; None where its level is too low, or for other types.
 
         States are not widened: they would have to be written back.
         """
@@ -100,23 +111,22 @@ class _Widening:
         if any(is_narrow(call.inputs[i].dtype) for i in self.op.aux_indices(p)):
             return None
         wide = widened_call(self._piece(call))
-        try:
-            compute = self.op.choose(p, wide)
-        except UnsupportedError:
-            return None  # a layout that none of them takes
-        return (wide, compute) if compute.rank >= LEVELS.index(self.level) else None
+        kernel = self.op.find_kernel(p, wide)
+        return None if kernel is None or kernel.rank < LEVELS.index(self.level) else (wide, kernel)
 
-    def accepts(self, p: Any, call: CallSpec) -> bool:
-        """Return whether it takes the call; one that a compute of these types takes is not for it."""
-        if self.chosen(p, call) is None:
-            return False
-        others = [one for one in self.op.computes("cpu") if one.level == "library" and one.accepts != self.accepts]
-        return not any(other.takes(p, call) for other in others)
-
-    def _inside(self, p: Any, call: CallSpec) -> tuple[CallSpec, Compute]:
-        chosen = self.chosen(p, call)
-        assert chosen is not None
-        return chosen
+    def choose(self, p: Any, call: CallSpec) -> Kernel | None:
+        """The kernel of a call with arrays of 16 bits; it is asked last, behind the computes for these types."""
+        within = self._within(p, call)
+        if within is None:
+            return None
+        wide, kernel = within
+        first = len(call.inputs) + len(call.outputs)
+        return Kernel(
+            partial(self._bind, wide, kernel),
+            (*self._own_temps(call), *kernel.temps),
+            tuple([(i, first + k) for i, k in kernel.packs]),
+            partial(_rebind, wide, kernel) if self._is_copied(call) else None,
+        )
 
     def _own_temps(self, call: CallSpec) -> list[Temp]:
         """Room for each input and output of a piece in float32, of no elements where it is so, or not wanted."""
@@ -124,26 +134,18 @@ class _Widening:
         wanted = [*call.inputs, *(spec if call.wants(k) else None for k, spec in enumerate(call.outputs))]
         return [Temp(as_laid(spec) if spec is not None and is_narrow(spec.dtype) else (0,)) for spec in wanted]
 
-    def temps(self, p: Any, call: CallSpec) -> list[Temp]:
-        wide, compute = self._inside(p, call)
-        return [*self._own_temps(call), *self.op.temps(compute, p, wide)]
-
-    def packs(self, p: Any, call: CallSpec) -> list[tuple[int, int]]:
-        wide, compute = self._inside(p, call)
-        first = len(call.inputs) + len(call.outputs)
-        return [] if compute.packs is None else [(i, first + k) for i, k in compute.packs(p, wide)]
-
-    def bind(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    def _bind(
+        self, wide: CallSpec, kernel: Kernel, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    ) -> Callable[[], Any]:
         call, count = ctx.call, len(inputs)
-        wide, compute = self._inside(p, call)
         first = count + len(outputs)
         rooms, temp = ctx.temp[:first], ctx.temp[first:]
         ins, widening = _through(call.inputs, inputs, rooms[:count])
         outs, narrowing = _through(call.outputs, outputs, rooms[count:])
         req = tuple([OpReq.WRITE if one == OpReq.INPLACE else one for one in ctx.req])
         within = replace(ctx, call=wide, temp=temp, req=req, prepared=None, alike=None)
-        run = compute.bound(p, within, ins, outs)
-        packed = {i for i, _ in self.packs(p, call)} if ctx.packs else set()
+        run = kernel.bind(p, within, ins, outs)
+        packed = {i for i, _ in kernel.packs} if ctx.packs else set()
         images = self._images(call)
         batch = len(inputs[0]) if self._by_images else images
         pieces = [slice(at, at + images) for at in range(0, batch, images)] if images < batch else [slice(None)]
@@ -155,30 +157,32 @@ class _Widening:
             calls.append(run)
             calls += [converting(room, array[piece]) for array, room in narrowing.values()]
         runs = as_one([*whole, *calls])
-        # The compute packs a weight again where its widened copy is made again: both by the number of `mode`.
+        # The kernel packs a weight again where its widened copy is made again: both by the number of `mode`.
         weights = [converting(*pair) for i, pair in widening.items() if i in packed]
         return PackedRuns(as_one(weights), runs, ctx.mode) if weights else runs
 
-    def reusable(self, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
-        numbers = sum(size_of(spec.shape) for spec in (*ctx.call.inputs, *ctx.call.outputs))
-        if self.level != LEVELS[0] or numbers > MOST_COPIED:
-            return None
-        wide, compute = self._inside(p, ctx.call)
-        ins: list[Any] = [np.empty(spec.shape, spec.dtype) for spec in wide.inputs]
-        pairs = zip(outputs, wide.outputs, strict=True)
-        outs: list[Any] = [None if array is None else np.empty(spec.shape, spec.dtype) for array, spec in pairs]
-        temp = ctx.temp[len(inputs) + len(outputs) :]
-        call = compute.bound(p, replace(ctx, call=wide, temp=temp, prepared=None, alike=None), ins, outs)
+    def _is_copied(self, call: CallSpec) -> bool:
+        numbers = sum(size_of(spec.shape) for spec in (*call.inputs, *call.outputs))
+        return self.level == LEVELS[0] and numbers <= MOST_COPIED
 
-        def run(inputs: Arrays, outputs: Outputs) -> None:
-            for own, array in zip(ins, inputs, strict=True):
-                np.copyto(own, array)
-            call()
-            for own, array in zip(outs, outputs, strict=True):
-                if array is not None:
-                    np.copyto(array, own, casting="unsafe")
 
-        return run
+def _rebind(wide: CallSpec, kernel: Kernel, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:
+    """A call on copies of its arrays in float32."""
+    ins: list[Any] = [np.empty(spec.shape, spec.dtype) for spec in wide.inputs]
+    pairs = zip(outputs, wide.outputs, strict=True)
+    outs: list[Any] = [None if array is None else np.empty(spec.shape, spec.dtype) for array, spec in pairs]
+    temp = ctx.temp[len(inputs) + len(outputs) :]
+    call = kernel.bind(p, replace(ctx, call=wide, temp=temp, prepared=None, alike=None), ins, outs)
+
+    def run(inputs: Arrays, outputs: Outputs) -> None:
+        for own, array in zip(ins, inputs, strict=True):
+            np.copyto(own, array)
+        call()
+        for own, array in zip(outs, outputs, strict=True):
+            if array is not None:
+                np.copyto(array, own, casting="unsafe")
+
+    return run
 
 
 def _through(
@@ -194,19 +198,7 @@ def _through(
 
 
 def _attach(op: Op, level: str) -> None:
-    widening = _Widening(op, level)
-
-    @op.compute(
-        "cpu",
-        level="library",
-        accepts=widening.accepts,
-        temps=widening.temps,
-        prepares=True,
-        packs=widening.packs,
-        reusable=widening.reusable,
-    )
-    def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-        return widening.bind(p, ctx, inputs, outputs)
+    op.kernel("cpu", level="library", last=True)(_Widening(op, level).choose)
 
 
 def _attach_all() -> None:

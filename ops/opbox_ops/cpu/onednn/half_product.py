@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from ...bound_calls import as_one
-from ...compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
+from ...compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs, Reusable, Temp
 from ...expression.conversion import converting
 from ...nn.fully_connected import FullyConnectedParams, backward, op
 from .cache import RECIPES
@@ -90,17 +90,27 @@ def half_packing_recipe(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transpos
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
 
 
-def _forward(p: FullyConnectedParams, call: CallSpec) -> HalfProduct | None:
+@op.kernel("cpu", level="library")
+def _(p: FullyConnectedParams, call: CallSpec) -> Kernel | None:
     dtype = type_of(call)
     if dtype is None:
         return None
     rows, features = features_of(p, call.inputs[0])
-    return half_product(dtype, (rows, features, p.num_hidden), not p.no_bias, (False, True))
+    product = half_product(dtype, (rows, features, p.num_hidden), not p.no_bias, (False, True))
+    if product is None:
+        return None
+    return Kernel(partial(_bind, product), tuple(product.temps), rebind=partial(_rebind, product))
 
 
-def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:
-    product = _forward(p, ctx.call)
-    assert product is not None
+def _bind(
+    product: HalfProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
+    return product.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:]))
+
+
+def _rebind(
+    product: HalfProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Reusable:
     *temps, wide = ctx.temp
     execute = product.recipe.rebound(temps)
 
@@ -114,18 +124,13 @@ def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: 
     return run
 
 
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _forward(p, call) is not None,
-    temps=lambda p, call: getattr(_forward(p, call), "temps", ()),
-    prepares=True,
-    reusable=_reusable,
-)
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    product = _forward(p, ctx.call)
-    assert product is not None
-    return product.bind(ctx.temp, (*inputs[:2], outputs[0], *inputs[2:]))
+@backward.kernel("cpu", level="library")
+def _(p: FullyConnectedParams, call: CallSpec) -> Kernel | None:
+    products = _gradients(p, call)
+    if products is None:
+        return None
+    temps = [temp for product in products if product is not None for temp in product.temps]
+    return Kernel(partial(_bind_gradients, products), tuple(temps))
 
 
 def _gradients(p: FullyConnectedParams, call: CallSpec) -> list[HalfProduct | None] | None:
@@ -151,21 +156,12 @@ def _gradients(p: FullyConnectedParams, call: CallSpec) -> list[HalfProduct | No
     return None if missing or not any(products) else products
 
 
-def _gradient_temps(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
-    return [temp for product in _gradients(p, call) or () if product is not None for temp in product.temps]
-
-
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _gradients(p, call) is not None,
-    temps=_gradient_temps,
-    prepares=True,
-)
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+def _bind_gradients(
+    products: Sequence[HalfProduct | None], p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
     gout, data, weight = inputs
     factors: list[tuple[Array, Array]] = [(gout, weight), (gout, data)]
     if len(outputs) > 2:
         factors.append((np.ones(features_of(p, ctx.call.inputs[1])[0], gout.dtype), gout))
     arrays = [(*pair, out) for pair, out in zip(factors, outputs, strict=True)]
-    return as_one(bind_in_order(_gradients(p, ctx.call) or (), ctx.temp, arrays))
+    return as_one(bind_in_order(products, ctx.temp, arrays))

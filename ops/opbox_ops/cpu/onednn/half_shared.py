@@ -14,7 +14,7 @@ import numpy as np
 
 from ...accumulation import is_narrow
 from ...bound_calls import as_one
-from ...compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs, Temp
 from ...expression.conversion import converting, widened_call
 from ...nn.shared_product import (
     STACKED,
@@ -23,61 +23,47 @@ from ...nn.shared_product import (
     stack,
     stacked_by,
     stacked_temps,
-    sum_products,
-    summed_temps,
 )
 from .half_product import HalfProduct, half_product
-from .matmul import summed_parts, summed_product_temps
+from .matmul import SummedProducts, summed_products
 
 __all__: list[str] = []
 
 
-def _stacked(p: SharedProductParams, call: CallSpec) -> HalfProduct | None:
-    """The product of all rows; None where oneDNN is not to compute it."""
+@STACKED.kernel("cpu", level="library")
+def _(p: SharedProductParams, call: CallSpec) -> Kernel | None:
     (rows, columns), weight = call.outputs[0].shape, call.inputs[p.calls]
     if not call.plain or not is_narrow(weight.dtype):
         return None
-    return half_product(weight.dtype, (rows, weight.shape[1], columns), bool(p.bias), (False, True))
+    product = half_product(weight.dtype, (rows, weight.shape[1], columns), bool(p.bias), (False, True))
+    return (
+        None if product is None else Kernel(partial(_bind_stacked, product), (*stacked_temps(p, call), *product.temps))
+    )
 
 
-@STACKED.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _stacked(p, call) is not None,
-    temps=lambda p, call: [*stacked_temps(p, call), *getattr(_stacked(p, call), "temps", ())],
-    prepares=True,
-)
-def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    product = _stacked(p, ctx.call)
-    assert product is not None
+def _bind_stacked(
+    product: HalfProduct, p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
     rows, *temps = ctx.temp
     copies = [partial(np.copyto, block, array) for block, array in stack(rows, inputs[: p.calls])]
     arrays = (rows, inputs[p.calls], outputs[0], *inputs[p.calls + 1 :])
     return as_one([*copies, product.bind(temps, arrays)])
 
 
-def _summed_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
-    """List the outputs in float32, none for one that is not wanted, and the temporaries of the products."""
+@SUMMED.kernel("cpu", level="library")
+def _(p: SharedProductParams, call: CallSpec) -> Kernel | None:
+    products = summed_products(p, widened_call(call)) if is_narrow(call.inputs[0].dtype) else None
+    if products is None:
+        return None
+    # The outputs in float32, none for one that is not wanted.
     outs = [Temp(spec.shape if call.wants(k) else (0,)) for k, spec in enumerate(call.outputs)]
-    return [*outs, *summed_product_temps(p, widened_call(call))]
+    return Kernel(partial(_bind_summed, products), (*outs, *products.temps))
 
 
-@SUMMED.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: is_narrow(call.inputs[0].dtype) and bool(summed_parts(p, widened_call(call))),
-    temps=_summed_temps,
-    prepares=True,
-)
-def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    wide = widened_call(ctx.call)
-    recipes, own = summed_parts(p, wide), len(summed_temps(p, wide))
+def _bind_summed(
+    products: SummedProducts, p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
     outs = [None if out is None else room for out, room in zip(outputs, ctx.temp, strict=False)]
-    temps = ctx.temp[len(outputs) :]
-
-    def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], Any]]:
-        return [recipes[*x.shape, adds].bind(temps[own:], (g, x, gweight))]
-
-    sums = sum_products(p, temps[:own], inputs, outs, product, stacked_by(np, converting))
+    sums = products.bind(p, ctx.temp[len(outputs) :], inputs, outs, stacked_by(np, converting))
     narrowing = [converting(room, out) for room, out in zip(outs, outputs, strict=True) if out is not None]
     return as_one([sums, *narrowing])

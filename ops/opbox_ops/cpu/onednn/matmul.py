@@ -8,7 +8,8 @@ rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...bound_calls import as_one
-from ...compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Reusable, Temp
+from ...compute import Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Reusable, Temp
 from ...cuda.product import matmul
 from ...infer import size_of
 from ...nn.fully_connected import FullyConnectedParams, backward, matrix, op
@@ -24,6 +25,7 @@ from ...nn.shared_product import (
     STACKED,
     SUMMED,
     SharedProductParams,
+    Stacking,
     pieces,
     stacked_temps,
     sum_products,
@@ -69,37 +71,32 @@ def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | Packa
     return fast_product(sizes, bias, transposed=True) if product is None else product
 
 
-def _temps(recipe: ProductRecipe | PackableProduct | None) -> Sequence[Temp]:
-    return () if recipe is None else recipe.temps
+@op.kernel("cpu", level="library")
+def _(p: FullyConnectedParams, call: CallSpec) -> Kernel | None:
+    recipe = product_of(p, call)
+    if recipe is None:
+        return None
+    return Kernel(partial(_bind, recipe), recipe.temps, recipe.packs, partial(_rebind, recipe))
 
 
-def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
-    recipe = product_of(p, ctx.call)
-    assert recipe is not None
+def _bind(
+    recipe: ProductRecipe | PackableProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
+    arrays = (*inputs[:2], outputs[0], *inputs[2:])
+    if ctx.packs and isinstance(recipe, PackableProduct):
+        return recipe.packed(ctx.temp, arrays, ctx.mode)
+    return recipe.bind(ctx.temp, arrays)
+
+
+def _rebind(
+    recipe: ProductRecipe | PackableProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Reusable:
     execute = recipe.rebound(ctx.temp)
 
     def run(inputs: Arrays, outputs: Outputs) -> None:
         execute((*inputs[:2], outputs[0], *inputs[2:]))
 
     return run
-
-
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: product_of(p, call) is not None,
-    temps=lambda p, call: _temps(product_of(p, call)),
-    prepares=True,
-    packs=lambda p, call: getattr(product_of(p, call), "packs", ()),
-    reusable=_reusable,
-)
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    recipe = product_of(p, ctx.call)
-    assert recipe is not None
-    arrays = (*inputs[:2], outputs[0], *inputs[2:])
-    if ctx.packs and isinstance(recipe, PackableProduct):
-        return recipe.packed(ctx.temp, arrays, ctx.mode)
-    return recipe.bind(ctx.temp, arrays)
 
 
 def _data_gradient(sizes: tuple[int, int, int]) -> ProductRecipe | PackableProduct | None:
@@ -125,20 +122,28 @@ def _gradients(
     return of_data, weight_gradient_product(rows, p.num_hidden, features) if call.wants(1) else None
 
 
-def _backward_temps(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
-    return [temp for recipe in _gradients(p, call) for temp in _temps(recipe)]
+@backward.kernel("cpu", level="library")
+def _(p: FullyConnectedParams, call: CallSpec) -> Kernel | None:
+    of_data, of_weight = _gradients(p, call)
+    if of_data is None and of_weight is None:
+        return None
+    temps = [temp for recipe in (of_data, of_weight) if recipe is not None for temp in recipe.temps]
+    return Kernel(partial(_bind_gradients, of_data, of_weight), tuple(temps))
 
 
-@backward.compute(
-    "cpu", level="library", accepts=lambda p, call: any(_gradients(p, call)), temps=_backward_temps, prepares=True
-)
-def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
+def _bind_gradients(
+    of_data: ProductRecipe | PackableProduct | None,
+    of_weight: ProductRecipe | None,
+    p: FullyConnectedParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    outputs: Outputs,
+) -> Callable[[], None]:
     gout, data, weight = inputs
     x = matrix(p, data)
     g = gout.reshape(x.shape[0], p.num_hidden)
     gdata, gweight, *gbias = outputs
-    of_data, of_weight = _gradients(p, ctx.call)
-    first = len(_temps(of_data))
+    first = 0 if of_data is None else len(of_data.temps)
     runs: list[Callable[[], Any]] = []
     if of_data is not None:
         runs.append(of_data.bind(ctx.temp[:first], (g, weight, gdata)))
@@ -154,32 +159,62 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     return as_one(runs)
 
 
-def _stacked_recipe(p: SharedProductParams, call: CallSpec) -> ProductRecipe | None:
+@STACKED.kernel("cpu", level="library")
+def _(p: SharedProductParams, call: CallSpec) -> Kernel | None:
     if not all_plain_float32(call):
         return None
     (rows, columns), summed = call.outputs[0].shape, call.inputs[p.calls].shape[1]
-    return fast_product((rows, summed, columns), bool(p.bias), transposed=True)
+    recipe = fast_product((rows, summed, columns), bool(p.bias), transposed=True)
+    return None if recipe is None else Kernel(partial(_bind_stacked, recipe), (*stacked_temps(p, call), *recipe.temps))
 
 
-@STACKED.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _stacked_recipe(p, call) is not None,
-    temps=lambda p, call: [*stacked_temps(p, call), *_temps(_stacked_recipe(p, call))],
-    prepares=True,
-)
-def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    recipe = _stacked_recipe(p, ctx.call)
-    assert recipe is not None
+def _bind_stacked(
+    recipe: ProductRecipe, p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
     rows, *temps = ctx.temp
     product = recipe.bind(temps, (rows, inputs[p.calls], outputs[0], *inputs[p.calls + 1 :]))
     return as_one([stacked_rows(rows, inputs[: p.calls]), product])
 
 
-def summed_parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int, bool], ProductRecipe]:
-    """The recipes of products by rows, features, and whether they add; none unless oneDNN is faster for all."""
+@dataclass(frozen=True, slots=True)
+class SummedProducts:
+    """The products of float32 whose sums are the gradients of weights.
+
+    Attributes:
+        recipes: by rows, features, and whether the product adds.
+        sums: the temporaries of the sum, in front of those of the products.
+    """
+
+    recipes: Mapping[tuple[int, int, bool], ProductRecipe]
+    sums: tuple[Temp, ...]
+
+    @property
+    def temps(self) -> tuple[Temp, ...]:
+        """The temporaries of the sum, and of the product that needs most."""
+        rooms = zip_longest(*(recipe.temps for recipe in self.recipes.values()), fillvalue=Temp((0,), np.uint8))
+        return (*self.sums, *(max(room, key=lambda temp: temp.shape) for room in rooms))
+
+    def bind(
+        self,
+        p: SharedProductParams,
+        temps: Sequence[Array],
+        inputs: Arrays,
+        outputs: Outputs,
+        stacking: Stacking,
+    ) -> Callable[[], None]:
+        """Return a call that writes the gradients; `stacking` copies and sums rows."""
+        own = len(self.sums)
+
+        def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], None]]:
+            return [self.recipes[*x.shape, adds].bind(temps[own:], (g, x, gweight))]
+
+        return sum_products(p, temps[:own], inputs, outputs, product, stacking)
+
+
+def summed_products(p: SharedProductParams, call: CallSpec) -> SummedProducts | None:
+    """The products of a call of float32; None unless oneDNN is faster for all."""
     if not all_plain_float32(call):
-        return {}
+        return None
     gouts = call.inputs[: p.calls]
     rows, hidden = [gout.shape[0] for gout in gouts], gouts[0].shape[1]
     recipes = {}
@@ -188,28 +223,18 @@ def summed_parts(p: SharedProductParams, call: CallSpec) -> dict[tuple[int, int,
             count = sum(rows[i] for i in part)
             recipe = weight_gradient_product(count, hidden, features, adds=number > 0)
             if recipe is None:
-                return {}
+                return None
             recipes[count, features, number > 0] = recipe
-    return recipes
+    return SummedProducts(recipes, tuple(summed_temps(p, call))) if recipes else None
 
 
-def summed_product_temps(p: SharedProductParams, call: CallSpec) -> list[Temp]:
-    """List the temporaries of the sum, and of the product that needs most."""
-    rooms = zip_longest(*(recipe.temps for recipe in summed_parts(p, call).values()), fillvalue=Temp((0,), np.uint8))
-    return [*summed_temps(p, call), *(max(room, key=lambda temp: temp.shape) for room in rooms)]
+@SUMMED.kernel("cpu", level="library")
+def _(p: SharedProductParams, call: CallSpec) -> Kernel | None:
+    products = summed_products(p, call)
+    return None if products is None else Kernel(partial(_bind_summed, products), products.temps)
 
 
-@SUMMED.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: bool(summed_parts(p, call)),
-    temps=summed_product_temps,
-    prepares=True,
-)
-def _(p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    recipes, own = summed_parts(p, ctx.call), len(summed_temps(p, ctx.call))
-
-    def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], None]]:
-        return [recipes[*x.shape, adds].bind(ctx.temp[own:], (g, x, gweight))]
-
-    return sum_products(p, ctx.temp[:own], inputs, outputs, product, stacked_rows)
+def _bind_summed(
+    products: SummedProducts, p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
+    return products.bind(p, ctx.temp, inputs, outputs, stacked_rows)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
+from ...compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs, Temp
 from ...layout import laid
 from ...nn.normalized_convolution import NORMALIZED_CONVOLUTION, NormalizedConvolutionParams
 from ...nn.normalized_relu import norm_of, sweeps_of
@@ -22,23 +23,6 @@ from .rectified import rectified
 
 LINE = 64
 """Bytes of a line of the cache, at which arrays begin."""
-
-
-def _recipes(p: NormalizedConvolutionParams) -> tuple[Any, Any]:
-    """Return the recipes of the convolution alone, and with ReLU behind it; None where there is none."""
-    alone = forward_recipe(p.params, p.call)
-    return alone, None if alone is None else rectified(alone)
-
-
-def _temps(p: NormalizedConvolutionParams, call: CallSpec) -> list[Temp]:
-    """List packed weights, the numbers that normalize, those of BatchNorm's channels, and room for all others.
-
-    The convolution's and those of BatchNorm with ReLU are in one place: they run one after the other.
-    """
-    (packed, others), filters = _split(_recipes(p)[0]), p.call.outputs[0].shape[1]
-    own, room = [temp for temp in others if temp is not None], Temp((filters,))
-    size = max(sum(map(_bytes, temps)) for temps in (own, sweeps_of(p.call.outputs[0]).forward_temps))
-    return [*packed, Temp((3, padded(filters))), *[room] * 4, Temp((size,), np.uint8)]
 
 
 def _split(recipe: Any) -> tuple[list[Temp], list[Temp | None]]:
@@ -64,16 +48,25 @@ def _carved(room: Array, temps: Sequence[Temp]) -> list[Array]:
     return arrays
 
 
-@NORMALIZED_CONVOLUTION.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _recipes(p)[1] is not None,
-    temps=_temps,
-    prepares=True,
-    packs=lambda p, call: getattr(_recipes(p)[0], "packs", ()),
-)
-def _(p: NormalizedConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    alone, whole = _recipes(p)
+@NORMALIZED_CONVOLUTION.kernel("cpu", level="library")
+def _(p: NormalizedConvolutionParams, call: CallSpec) -> Kernel | None:
+    alone: Any = forward_recipe(p.params, p.call)
+    whole = None if alone is None else rectified(alone)
+    if whole is None:
+        return None
+    # Packed weights, the numbers that normalize, those of BatchNorm's channels, and room for all others: the
+    # convolution's and those of BatchNorm with ReLU are in one place, as they run one after the other.
+    (packed, others), filters = _split(alone), p.call.outputs[0].shape[1]
+    own = [temp for temp in others if temp is not None]
+    size = max(sum(map(_bytes, temps)) for temps in (own, sweeps_of(p.call.outputs[0]).forward_temps))
+    temps = (*packed, Temp((3, padded(filters))), *[Temp((filters,))] * 4, Temp((size,), np.uint8))
+    return Kernel(partial(_bind, alone, whole), temps, alone.packs)
+
+
+def _bind(
+    alone: Any, whole: Any, p: NormalizedConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
+    """A call of the convolution `alone` and BatchNorm by the batch, or of the `whole` by its moving statistics."""
     (_, others), count = _split(alone), len(alone.temps)
     packed, (numbers, *of_channels, room) = ctx.temp[:count], ctx.temp[count:]
     carved = iter(_carved(room, [temp for temp in others if temp is not None]))

@@ -10,11 +10,12 @@ wait for one another, so that their products stay apart; their weight is the sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
+from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs
 from ...nn.fully_connected import FullyConnectedParams, backward, op
 from ...nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD, PackedProduct, PackParams
 from ...operator import Op
@@ -51,24 +52,30 @@ def _attach(of: Op, reads: tuple[int, ...], pack: Op, product: Op, recipe: Recip
         packing = recipe(p, call)
         return None if packing is None else int(packing.temps[1].shape[0])
 
-    def of_pack(p: PackParams) -> ProductRecipe:
+    @pack.kernel("cpu", level="library")
+    def _(p: PackParams, call: CallSpec) -> Kernel | None:
         packing = recipe(p.params, p.call)
-        assert packing is not None
-        return packing
+        return None if packing is None else Kernel(partial(_bind_pack, packing), packing.temps[:1])
 
-    def temps(p: PackParams, call: CallSpec) -> list[Temp]:
-        return [of_pack(p).temps[0]]
-
-    @pack.compute("cpu", level="library", temps=temps, prepares=True)
-    def _(p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-        return of_pack(p).pack(1, ctx.temp[0], inputs[0], outputs[0])
-
-    @product.compute("cpu", level="library", temps=temps, prepares=True)
-    def _(p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-        first, weight, *bias, packed = inputs
-        return of_pack(p).bind_packed([ctx.temp[0], packed], (first, weight, outputs[0], *bias))
+    @product.kernel("cpu", level="library")
+    def _(p: PackParams, call: CallSpec) -> Kernel | None:
+        packing = recipe(p.params, p.call)
+        return None if packing is None else Kernel(partial(_bind_product, packing), packing.temps[:1])
 
     of.set_attr("FPackedProduct", PackedProduct(reads, pack, product, nbytes))
+
+
+def _bind_pack(
+    packing: ProductRecipe, p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
+    return packing.pack(1, ctx.temp[0], inputs[0], outputs[0])
+
+
+def _bind_product(
+    packing: ProductRecipe, p: PackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
+    first, weight, *bias, packed = inputs
+    return packing.bind_packed([ctx.temp[0], packed], (first, weight, outputs[0], *bias))
 
 
 _attach(op, (0, 1, 2), PACK, PACKED, _forward_recipe)

@@ -1,6 +1,6 @@
 """Pooling by oneDNN: max and avg, one to three dimensions, channels second or last; forward and gradients.
 
-Where there are kernels for max in C (`nn/max_pooling`), they compute it.
+Where there are kernels for max in C (`nn/max_pooling`), they are asked first.
 
 oneDNN's gradient of max wants what forward noted of each window. MXNet's backward has data instead, so the gradient
 pools once more, into temporaries, and takes the note from that. oneDNN's max passes NaN over: where data has one, the
@@ -9,16 +9,15 @@ reference computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from ...compute import Array, Arrays, ArraySpec, CallSpec, Compute, OpContext, Outputs, Temp
+from ...compute import LEVELS, PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Temp
 from ...layout import as_laid, laid, lie
-from ...nn.max_pooling import backward_windows, forward_windows
 from ...nn.pooling import PoolingParams, backward, op, taps_of
 from ...nn.taps import Taps
 from ...nn.window import channels_first, is_last
@@ -98,93 +97,90 @@ def _recipe(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec, *
     return _backward(memories[1], memories[0], algorithm, taps) if gradient else _forward(*memories, algorithm, taps)
 
 
-def _forward_recipe(p: PoolingParams, call: CallSpec) -> Recipe | None:
-    return _recipe(p, call, call.inputs[0], call.outputs[0], gradient=False)
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """NumPy's kernel of the operator, for max where data has a NaN; None for other pooling.
+
+    Its temporaries are the first ones.
+    """
+
+    kernel: Kernel | None
+
+    @classmethod
+    def of(cls, operator: Op, p: PoolingParams, call: CallSpec) -> _Reference:
+        if p.pool_type != "max":
+            return cls(None)
+        sides = (tuple([replace(spec, layout=PLAIN) for spec in side]) for side in (call.inputs, call.outputs))
+        inputs, outputs = sides
+        return cls(operator.choose(p, replace(call, inputs=inputs, outputs=outputs), LEVELS[0]))
+
+    @property
+    def temps(self) -> tuple[Temp, ...]:
+        return () if self.kernel is None else self.kernel.temps
+
+    def unless_nan(
+        self, runs: Runs, p: PoolingParams, ctx: OpContext, arrays: tuple[Arrays, Outputs], data: Array
+    ) -> Callable[[], Any]:
+        """Return a call of `runs`, or of NumPy's kernel where `data` has a NaN."""
+        kernel = self.kernel
+        if kernel is None:
+            return runs
+        context = replace(ctx, temp=ctx.temp[: len(self.temps)])
+
+        def call() -> None:
+            if np.isnan(data.max()):
+                kernel(p, context, *arrays)
+            else:
+                runs()
+
+        return call
 
 
-def _backward_recipe(p: PoolingParams, call: CallSpec) -> Recipe | None:
-    return _recipe(p, call, call.outputs[0], call.inputs[0], gradient=True)
+@op.kernel("cpu", level="library", last=True)
+def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
+    recipe = _recipe(p, call, call.inputs[0], call.outputs[0], gradient=False)
+    if recipe is None:
+        return None
+    reference = _Reference.of(op, p, call)
+    return Kernel(partial(_bind, recipe, reference), (*reference.temps, *recipe.temps, recipe.workspace))
 
 
-def _again(p: PoolingParams, call: CallSpec) -> Recipe | None:
-    """For the gradient of max: the recipe that pools once more."""
-    return _recipe(p, call, call.outputs[0], call.inputs[0], gradient=False) if p.pool_type == "max" else None
-
-
-def _backward_temps(p: PoolingParams, call: CallSpec) -> list[Temp]:
-    """List the gradient's temporaries; for max NumPy's before them, and forward's, its output and its note behind."""
-    recipe, again = _backward_recipe(p, call), _again(p, call)
-    temps = [*_reference_temps(backward, p, call), *(() if recipe is None else recipe.temps)]
-    if again is not None:
-        gout = call.inputs[0]
-        temps += [*again.temps, Temp(as_laid(gout), gout.dtype), again.workspace]
-    return temps
-
-
-def _reference(operator: Op) -> Compute:
-    return operator.computes("cpu")[-1]
-
-
-def _reference_temps(operator: Op, p: PoolingParams, call: CallSpec) -> Sequence[Temp]:
-    """The temporaries of NumPy's compute, for max."""
-    return operator.temps(_reference(operator), p, call) if p.pool_type == "max" else ()
-
-
-def _unless_nan(
-    operator: Op, p: PoolingParams, ctx: OpContext, arrays: tuple[Arrays, Outputs], data: Array, runs: Runs
+def _bind(
+    recipe: Recipe, reference: _Reference, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
-    """Return a call of `runs`, or of NumPy's compute where `data` has a NaN; NumPy's temporaries are the first ones."""
-    if p.pool_type != "max":
-        return runs
-    reference = _reference(operator)
-    context = replace(ctx, temp=ctx.temp[: len(_reference_temps(operator, p, ctx.call))])
-
-    def call() -> None:
-        if np.isnan(data.max()):
-            reference.function(p, context, *arrays)
-        else:
-            runs()
-
-    return call
-
-
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: forward_windows(p, call) is None and _forward_recipe(p, call) is not None,
-    temps=lambda p, call: _forward_temps(p, call),
-    prepares=True,
-)
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    recipe = _forward_recipe(p, ctx.call)
-    assert recipe is not None
     (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
-    *temps, workspace = ctx.temp[len(_reference_temps(op, p, ctx.call)) :]
-    return _unless_nan(op, p, ctx, (inputs, outputs), data, recipe.bind(temps, (data, out), workspace=workspace))
+    *temps, workspace = ctx.temp[len(reference.temps) :]
+    runs = recipe.bind(temps, (data, out), workspace=workspace)
+    return reference.unless_nan(runs, p, ctx, (inputs, outputs), data)
 
 
-def _forward_temps(p: PoolingParams, call: CallSpec) -> list[Temp]:
-    recipe = _forward_recipe(p, call)
-    assert recipe is not None
-    return [*_reference_temps(op, p, call), *recipe.temps, recipe.workspace]
+@backward.kernel("cpu", level="library", last=True)
+def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
+    arrays, gout = (call.outputs[0], call.inputs[0]), call.inputs[0]
+    recipe = _recipe(p, call, *arrays, gradient=True)
+    if recipe is None:
+        return None
+    reference = _Reference.of(backward, p, call)
+    again = _recipe(p, call, *arrays, gradient=False) if p.pool_type == "max" else None
+    behind = () if again is None else (*again.temps, Temp(as_laid(gout), gout.dtype), again.workspace)
+    return Kernel(partial(_bind_gradient, recipe, again, reference), (*reference.temps, *recipe.temps, *behind))
 
 
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: backward_windows(p, call) is None and _backward_recipe(p, call) is not None,
-    temps=_backward_temps,
-    prepares=True,
-)
-def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    recipe, again = _backward_recipe(p, ctx.call), _again(p, ctx.call)
-    assert recipe is not None
+def _bind_gradient(
+    recipe: Recipe,
+    again: Recipe | None,
+    reference: _Reference,
+    p: PoolingParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    outputs: Outputs,
+) -> Callable[[], Any]:
+    """The gradient; for max `again` pools once more before it, into its output and its note: the last temporaries."""
     (gout, *others), (gdata, *_) = laid(ctx.call, inputs, outputs)
-    own = ctx.temp[len(_reference_temps(backward, p, ctx.call)) :]
-    first = len(recipe.temps)
+    own, first = ctx.temp[len(reference.temps) :], len(recipe.temps)
     if again is None:
         return recipe.bind(own[:first], (gout, gdata))
     *temps, pooled, workspace = own[first:]
     runs = again.bind(temps, (others[0], pooled), workspace=workspace)
     runs = recipe.bind(own[:first], (gout, gdata), runs, workspace)
-    return _unless_nan(backward, p, ctx, (inputs, outputs), others[0], runs)
+    return reference.unless_nan(runs, p, ctx, (inputs, outputs), others[0])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ...compute import Arrays, CallSpec, OpContext, Outputs
+from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs
 from ...layout import laid
 from ...nn.rectified import RECTIFIED, RectifiedParams
 from .blocked_recipe import BlockedRecipe
@@ -36,22 +37,17 @@ def rectified(recipe: Any) -> Any:
 
 
 def _attach(name: str) -> None:
-    def recipe_of(p: RectifiedParams, call: CallSpec) -> Any:
-        return rectified(_RECIPES[name](p.params, call))
+    @RECTIFIED[name].kernel("cpu", level="library")
+    def _(p: RectifiedParams, call: CallSpec) -> Kernel | None:
+        recipe = rectified(_RECIPES[name](p.params, call))
+        return None if recipe is None else Kernel(partial(_bind, recipe), recipe.temps, recipe.packs)
 
-    @RECTIFIED[name].compute(
-        "cpu",
-        level="library",
-        accepts=lambda p, call: recipe_of(p, call) is not None,
-        temps=lambda p, call: getattr(recipe_of(p, call), "temps", ()),
-        prepares=True,
-        packs=lambda p, call: getattr(recipe_of(p, call), "packs", ()),
-    )
-    def _(p: RectifiedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Any:
-        recipe = recipe_of(p, ctx.call)
-        inputs, outputs = laid(ctx.call, inputs, outputs)
-        arrays = (*inputs[:2], outputs[0], *inputs[2:])
-        return recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
+
+def _bind(recipe: Any, p: RectifiedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    inputs, outputs = laid(ctx.call, inputs, outputs)
+    arrays = (*inputs[:2], outputs[0], *inputs[2:])
+    run: Callable[[], Any] = recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
+    return run
 
 
 for _name in RECTIFIED:

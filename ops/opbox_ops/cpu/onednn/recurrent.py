@@ -7,10 +7,11 @@ With a matrix unit all of a layer's steps are one call (`rnn.unit_steps`), whose
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from ...compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ...compute import Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs
 from ...rnn.operator import (
     RNNOperatorParams,
     backward,
@@ -39,56 +40,42 @@ def _steps_by_unit(p: RNNOperatorParams, data: ArraySpec) -> UnitSteps | None:
     return unit_steps() if p.lstm_state_clip_min is None and fits(sizes_of(p, data.shape)) else None
 
 
-def _forward_kernels(p: RNNOperatorParams, call: CallSpec) -> Kernels:
-    return Kernels(block_matmul, compiled_cells(), packed_rows=packed_rows, steps=_steps_by_unit(p, call.inputs[0]))
-
-
-def _backward_kernels(p: RNNOperatorParams, call: CallSpec) -> Kernels:
-    """Gradients of sequences with lengths are NumPy's between the products."""
-    data = call.inputs[3 if p.mode == "lstm" else 2]
-    steps = None if p.use_sequence_length else _steps_by_unit(p, data)
-    return Kernels(block_matmul, compiled_cells(), packed_columns, steps=steps)
-
-
 def _in_order(inputs: Arrays) -> Arrays:
     """The arrays, copied where they do not lie in order, as C reads them."""
     return tuple([np.ascontiguousarray(array) for array in inputs])
 
 
-def _forward_temps(p: RNNOperatorParams, call: CallSpec) -> dict[str, Temp]:
-    return forward_temps_of(p, call, by_unit=_forward_kernels(p, call).steps is not None)
+@op.kernel("cpu", level="library")
+def _(p: RNNOperatorParams, call: CallSpec) -> Kernel | None:
+    if not _is_in_blocks(p, call):
+        return None
+    kernels = Kernels(block_matmul, compiled_cells(), packed_rows=packed_rows, steps=_steps_by_unit(p, call.inputs[0]))
+    temps = forward_temps_of(p, call, by_unit=kernels.steps is not None)
+    # The parameters, of which one temporary has all weights packed.
+    packs = ((1, list(temps).index("all_packed")),) if "all_packed" in temps else ()
+    return Kernel(partial(_bind, kernels), tuple(temps.values()), packs)
 
 
-def _packs(p: RNNOperatorParams, call: CallSpec) -> list[tuple[int, int]]:
-    """The parameters, of which one temporary has all weights packed."""
-    names = list(_forward_temps(p, call))
-    return [(1, names.index("all_packed"))] if "all_packed" in names else []
-
-
-@op.compute(
-    "cpu",
-    level="library",
-    accepts=_is_in_blocks,
-    temps=lambda p, call: list(_forward_temps(p, call).values()),
-    prepares=True,
-    packs=_packs,
-)
-def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    kernels = _forward_kernels(p, ctx.call)
-
+def _bind(
+    kernels: Kernels, p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], None]:
     def runs(packs: bool = not ctx.packs) -> None:
         run(p, ctx, _in_order(inputs), outputs, kernels, packs)
 
     return PackedRuns(lambda: pack(p, ctx, _in_order(inputs), outputs, kernels), runs, ctx.mode) if ctx.packs else runs
 
 
-@backward.compute(
-    "cpu",
-    level="library",
-    accepts=_is_in_blocks,
-    temps=lambda p, call: list(
-        backward_temps_of(p, call, by_unit=_backward_kernels(p, call).steps is not None).values()
-    ),
-)
-def _(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    differentiate(p, ctx, _in_order(inputs), outputs, _backward_kernels(p, ctx.call))
+@backward.kernel("cpu", level="library")
+def _(p: RNNOperatorParams, call: CallSpec) -> Kernel | None:
+    if not _is_in_blocks(p, call):
+        return None
+    # Gradients of sequences with lengths are NumPy's between the products.
+    data = call.inputs[3 if p.mode == "lstm" else 2]
+    steps = None if p.use_sequence_length else _steps_by_unit(p, data)
+    kernels = Kernels(block_matmul, compiled_cells(), packed_columns, steps=steps)
+    temps = backward_temps_of(p, call, by_unit=steps is not None)
+    return Kernel.of(partial(_differentiate, kernels), temps=tuple(temps.values()))
+
+
+def _differentiate(kernels: Kernels, p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    differentiate(p, ctx, _in_order(inputs), outputs, kernels)

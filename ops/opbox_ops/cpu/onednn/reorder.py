@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from ...compute import Arrays, CallSpec, Compute, OpContext, Outputs, Temp
+from ...compute import Arrays, CallSpec, Compute, Kernel, OpContext, Outputs
 from ...layout import physical
 from .cache import RECIPES
 from .library import ArgumentNumber, library
@@ -36,25 +36,18 @@ def plain_weight(filters: int, channels: int, kernel: tuple[int, int]) -> Recipe
     return reorder(inside, MemoryFormat.plain((filters, channels, *kernel), "float32"))
 
 
-def _of(call: CallSpec) -> Recipe | None:
-    source, target = call.inputs[0], call.outputs[0]
-    if call.device != "cpu" or source.dtype != target.dtype or not takes(source):
-        return None
-    return reorder(memory_of(source), memory_of(target))
-
-
-def _temps(p: Any, call: CallSpec) -> tuple[Temp, ...]:
-    recipe = _of(call)
-    assert recipe is not None
-    return recipe.temps
-
-
-def _reorder(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs:
-    recipe = _of(ctx.call)
-    assert recipe is not None
+def _bind(recipe: Recipe, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Runs:
     source, target = ctx.call.inputs[0], ctx.call.outputs[0]
     return recipe.bind(ctx.temp, (physical(inputs[0], source.layout), physical(outputs[0], target.layout)))
 
 
-REORDER = Compute(_reorder, "library", lambda p, call: _of(call) is not None, _temps, prepares=True)
+def _choose(p: Any, call: CallSpec) -> Kernel | None:
+    source, target = call.inputs[0], call.outputs[0]
+    if call.device != "cpu" or source.dtype != target.dtype or not takes(source):
+        return None
+    recipe = reorder(memory_of(source), memory_of(target))
+    return None if recipe is None else Kernel(partial(_bind, recipe), recipe.temps)
+
+
+REORDER = Compute(_choose, "library")
 """out = data, whatever the layout of either."""

@@ -9,11 +9,12 @@ else a copy of it. Sums are in another order than in two steps: float32 agrees w
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...compute import Arrays, OpContext, Outputs
+from ...compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs
 from ...layout import physical
 from ...nn.summed_convolution import SUMMED, SummedParams
 from .by_images import ByImages, ConvolutionRecipe
@@ -21,39 +22,47 @@ from .convolution import forward_recipe
 from .pointwise_convolution import PointwiseConvolution
 
 
-def _recipe(p: SummedParams) -> ConvolutionRecipe | None:
-    """Return the recipe of a convolution with an addend; None where oneDNN has none."""
+@SUMMED.kernel("cpu", level="library")
+def _(p: SummedParams, call: CallSpec) -> Kernel | None:
     if p.call.outputs[0].dtype != np.float32:
         return None  # of another type the output is rounded before it is added
     recipe = forward_recipe(p.params, p.call, adds=True)
-    adds_apart = isinstance(recipe, PointwiseConvolution) and recipe.adds_apart
-    return recipe if adds_apart or not p.apart else None
+    if recipe is None:
+        return None
+    if not p.apart:
+        return Kernel(partial(_bind, recipe), tuple(recipe.temps), recipe.packs)
+    if not isinstance(recipe, PointwiseConvolution) or not recipe.adds_apart:
+        return None
+    return Kernel(partial(_bind_apart, recipe), recipe.temps, recipe.packs)
 
 
-@SUMMED.compute(
-    "cpu",
-    level="library",
-    accepts=lambda p, call: _recipe(p) is not None,
-    temps=lambda p, call: getattr(_recipe(p), "temps", ()),
-    prepares=True,
-    packs=lambda p, call: getattr(_recipe(p), "packs", ()),
-)
-def _(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    recipe, call = _recipe(p), p.call
-    assert recipe is not None
+def _arrays(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> tuple[list[Array], Array]:
+    """The arrays of the recipe, and the addend; as they lie."""
     data, weight, *bias, addend = [physical(x, s.layout) for x, s in zip(inputs, ctx.call.inputs, strict=True)]
-    out = physical(outputs[0], call.outputs[0].layout)
-    arrays = (data, weight, out, *bias)
+    out = physical(outputs[0], p.call.outputs[0].layout)
+    return [data, weight, out, *bias], addend
+
+
+def _bind_apart(
+    recipe: PointwiseConvolution, p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
+    """The addend stays as it is."""
+    arrays, addend = _arrays(p, ctx, inputs, outputs)
+    if ctx.packs:
+        return recipe.packed(ctx.temp, arrays, ctx.mode, addend)
+    return recipe.bind(ctx.temp, arrays, addend)
+
+
+def _bind(
+    recipe: ConvolutionRecipe, p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+) -> Callable[[], Any]:
+    arrays, addend = _arrays(p, ctx, inputs, outputs)
     runs: Callable[[], Any]
-    if p.apart:
-        assert isinstance(recipe, PointwiseConvolution)
-        if ctx.packs:
-            return recipe.packed(ctx.temp, arrays, ctx.mode, addend)
-        return recipe.bind(ctx.temp, arrays, addend)
     if ctx.packs and not isinstance(recipe, ByImages):
         runs = recipe.packed(ctx.temp, arrays, ctx.mode)
     else:
         runs = recipe.bind(ctx.temp, arrays)
+    out = arrays[2]
     if addend.ctypes.data == out.ctypes.data:
         return runs
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Compute, OpReq, Temp, rank_of
+from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Kernel, OpReq
 from opbox_ops.layout import CHANNELS_LAST, as_laid
 
 from ..copying import copy_step, is_copy, reorder_step
@@ -90,7 +90,7 @@ class _Region:
         self._plain: dict[int, int] = {}
         self._specs: dict[int, ArraySpec] = {}
         self._calls: dict[tuple[int, tuple[int, ...], tuple[int, ...]], CallSpec] = {}
-        self._choices: dict[Any, tuple[Compute, tuple[Temp, ...]] | None] = {}
+        self._kernels: dict[Any, Kernel | None] = {}
 
     def take(self, step: Step) -> None:
         """Append a step, in the layout that suits it."""
@@ -126,10 +126,10 @@ class _Region:
         for more in ((), ()), weights:
             ins, outs = operands[0] + more[0], operands[1] + more[1]
             call = self._call(step.call, ins, outs)
-            choice = self._choice(step, call)
-            if choice is not None:
+            kernel = self._kernel(step, call)
+            if kernel is not None:
                 self._append(step, ins, outs, call, weights, as_laid=False)
-                step.compute, step.temps = choice
+                step.kernel = kernel
                 return True
         return False
 
@@ -147,11 +147,11 @@ class _Region:
         if not any(value in self._last and call.inputs[i].shape == whole for i, value in enumerate(step.reads)):
             return False
         laid = self._laid(call)
-        choice = self._choice(step, laid)
-        if choice is None or not (step.view or self._has_formulas(step)):
+        kernel = self._kernel(step, laid)
+        if kernel is None or not (step.view or self._has_formulas(step)):
             return False
         self._append(step, ins, outs, laid, ((), ()), as_laid=True)
-        step.compute, step.temps = choice
+        step.kernel = kernel
         return True
 
     def _has_formulas(self, step: Step) -> bool:
@@ -165,19 +165,18 @@ class _Region:
         alike = len({spec.shape for spec in (*call.inputs, *call.outputs)}) == 1
         return not formulas.summed if alike else not (formulas.start or formulas.start_out)
 
-    def _choice(self, step: Step, call: CallSpec) -> tuple[Compute, tuple[Temp, ...]] | None:
-        """The compute for `call`, and its temporaries: of the plan's level at most where the operator names its arrays.
+    def _kernel(self, step: Step, call: CallSpec) -> Kernel | None:
+        """The kernel for `call`, of the plan's level at most where the operator names its arrays.
 
         Otherwise of the step's own: a formula stays one.
         """
         op = step.node.op
         assert op is not None
         key = (op, id(step.node.params), id(call))
-        if key not in self._choices:
-            most = rank_of(self.plan.level) if op.get_attr("FSpatialOperands") is not None else step.compute.rank
-            takes = [c for c in op.computes(self.plan.device) if c.rank <= most and c.takes(step.node.params, call)]
-            self._choices[key] = (takes[0], op.temps(takes[0], step.node.params, call)) if takes else None
-        return self._choices[key]
+        if key not in self._kernels:
+            level = self.plan.level if op.get_attr("FSpatialOperands") is not None else step.kernel.level
+            self._kernels[key] = op.find_kernel(step.node.params, call, level)
+        return self._kernels[key]
 
     # -- rewriting ----------------------------------------------------------------------------------------------
 

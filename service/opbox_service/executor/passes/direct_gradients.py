@@ -4,7 +4,7 @@ Lowering ends each gradient in a copy `array = value` or `array += value`. The c
 value writes the array itself, where
 
 - the array is overwritten (`write`); other steps may read the value, they then read the array;
-- or it is added to, nothing else reads the value, and the step's compute accumulates;
+- or it is added to, nothing else reads the value, and the step's kernel accumulates;
 
 and the array is contiguous, as computes expect their outputs.
 """
@@ -40,7 +40,7 @@ def direct_gradients(plan: Plan) -> Plan:
             continue
         maker, k = makers[source]
         if step.req[0] == OpReq.ADD:
-            if readers[source] > 1 or not plan.steps[maker].compute.accumulates or plan.steps[maker].view:
+            if readers[source] > 1 or not plan.steps[maker].kernel.accumulates or plan.steps[maker].view:
                 continue
             req = plan.steps[maker].req
             plan.steps[maker].req = (*req[:k], OpReq.ADD, *req[k + 1 :])

@@ -22,7 +22,7 @@ import numpy as np
 
 from opbox_ops import switches
 from opbox_ops.accumulation import is_narrow
-from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, OpReq
+from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Kernel, OpReq
 from opbox_ops.expression.fused import FUSED, FusedParams, Source, combine, size
 from opbox_ops.expression.pointwise import Pointwise, working_type
 from opbox_ops.infer import size_of
@@ -101,7 +101,7 @@ class _Fusion:
         self.groups: dict[_StepGroup, None] = {}
         self.owner: dict[int, list[_StepGroup]] = {}
         """The open groups that write a value, or a part of it."""
-        self.steps: dict[Any, tuple[FusedParams, CallSpec, Any, Any, Any]] = {}
+        self.steps: dict[Any, tuple[FusedParams, CallSpec, Kernel, tuple[tuple[int, int], ...]]] = {}
 
     def run(self) -> None:
         """Rewrite the plan."""
@@ -136,7 +136,7 @@ class _Fusion:
     def _formulas(self, step: Step) -> _Formulas | None:
         """Return the step's formulas; None if it may not be a member of a group."""
         op, call, values = step.node.op, step.call, self.plan.values
-        if op is None or step.view or step.compute.level != "reference":
+        if op is None or step.view or step.kernel.level != "reference":
             return None
         rule = op.get_attr("FExpression")
         if rule is None or OpReq.ADD in step.req or any((values[v].array or ("",))[0] == "aux" for v in step.reads):
@@ -285,15 +285,15 @@ class _Fusion:
         known = self.steps.get(alike)
         if known is None:
             params, call = FusedParams(formulas=whole), CallSpec(plan.device, tuple(specs), outs)
-            compute = FUSED.choose(params, call)
+            kernel = FUSED.choose(params, call)
             pairs = [
                 (i, k) for k, out in enumerate(outs) for i, spec in enumerate(specs) if whole.anywhere and spec == out
             ]
-            known = self.steps[alike] = params, call, compute, FUSED.temps(compute, params, call), tuple(pairs)
-        params, call, compute, temps, inplace = known
+            known = self.steps[alike] = params, call, kernel, tuple(pairs)
+        params, call, kernel, inplace = known
         name = f"{members[0].node.name} to {members[-1].node.name}"
         node = Node(FUSED, name, params=params, source=members[0].node.source, outputs=len(outputs))
         _log.debug("fusion: %s", ", ".join(step.node.name for step in members))
         req = (OpReq.WRITE,) * len(outputs)
         stands_for = tuple([one for step in members for one in step.members or (step,)])
-        return Step(node, compute, call, reads, outputs, req, temps, inplace=inplace, as_laid=laid, members=stands_for)
+        return Step(node, kernel, call, reads, outputs, req, inplace=inplace, as_laid=laid, members=stands_for)

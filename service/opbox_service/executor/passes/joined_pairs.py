@@ -37,7 +37,7 @@ def reads_alone(plan: Plan, first: Step, second: Step, readers: list[int]) -> bo
 
     Both write whole arrays, and what is between them is neither the user's nor a part of another array.
     """
-    if first.view or first.compute.level != "library" or second.reads[:1] != (first.writes[0],):
+    if first.view or first.kernel.level != "library" or second.reads[:1] != (first.writes[0],):
         return False
     value, out = plan.values[first.writes[0]], plan.values[second.writes[0]]
     alone = readers[first.writes[0]] == 1 and value.array is None and value.part is None and out.part is None
@@ -47,10 +47,10 @@ def reads_alone(plan: Plan, first: Step, second: Step, readers: list[int]) -> bo
 
 def joined(op: Op, params: Params, call: CallSpec, first: Step, second: Step) -> Step | None:
     """The step of `op` for both, which reads what they read; None where no compute takes the call."""
-    computes = [one for one in op.computes(call.device) if one.takes(params, call)]
-    if not computes:
+    kernel = op.find_kernel(params, call, first.kernel.level)
+    if kernel is None:
         return None
     node = Node(op, f"{first.node.name} to {second.node.name}", params=params, source=first.node.source)
     members = tuple([one for step in (first, second) for one in step.members or (step,)])
-    reads, temps = (*first.reads, *second.reads[1:]), op.temps(computes[0], params, call)
-    return Step(node, computes[0], call, reads, second.writes[:1], second.req[:1], temps, members=members)
+    reads = (*first.reads, *second.reads[1:])
+    return Step(node, kernel, call, reads, second.writes[:1], second.req[:1], members=members)

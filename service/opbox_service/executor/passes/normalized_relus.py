@@ -76,7 +76,7 @@ def _is(step: Step, name: str) -> bool:
 
 
 def _is_library(step: Step) -> bool:
-    return step.compute.level == "library"
+    return step.kernel.level == "library"
 
 
 def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) -> bool:
@@ -115,15 +115,14 @@ def _with_addend(plan: Plan, norm: Step, total: Step, readers: list[int]) -> Ste
     params: Any = norm.node.params
     summing = NormalizedReluParams(params=params.params, adds=True)
     call = CallSpec(plan.device, (*norm.call.inputs, spec), norm.call.outputs)
-    compute = NORMALIZED_RELU_BACKWARD.choose(summing, call)
+    kernel = NORMALIZED_RELU_BACKWARD.choose(summing, call)
     name = f"{norm.node.name} to {total.node.name}"
     node = Node(NORMALIZED_RELU_BACKWARD, name, params=summing, source=norm.node.source)
     members = (*norm.members, *(total.members or (total,)))
-    temps = NORMALIZED_RELU_BACKWARD.temps(compute, summing, call)
     reads, writes = (*norm.reads, addends[0]), [total.writes[0], *norm.writes[1:]]
     inplace = ((0, 0), (len(norm.reads), 0))
     req = (*total.req, *norm.req[1:])
-    return Step(node, compute, call, reads, writes, req, temps, inplace=inplace, members=members)
+    return Step(node, kernel, call, reads, writes, req, inplace=inplace, members=members)
 
 
 def _step(
@@ -132,8 +131,7 @@ def _step(
     """Return the one step that replaces both; its first output may be written over its first input."""
     norm = pair[0] if op is NORMALIZED_RELU else pair[1]
     params = NormalizedReluParams(params=norm.node.params)
-    compute = op.choose(params, call)
+    kernel = op.choose(params, call)
     node = Node(op, f"{pair[0].node.name} to {pair[1].node.name}", params=params, source=norm.node.source)
     members = tuple([one for step in pair for one in step.members or (step,)])
-    temps = op.temps(compute, params, call)
-    return Step(node, compute, call, reads, list(writes), req or norm.req, temps, inplace=((0, 0),), members=members)
+    return Step(node, kernel, call, reads, list(writes), req or norm.req, inplace=((0, 0),), members=members)

@@ -32,7 +32,7 @@ def packed_products(plan: Plan) -> Plan:
     products: dict[Any, list[int]] = {}
     for t, step in enumerate(plan.steps):
         kind = None if step.node.op is None else step.node.op.get_attr("FPackedProduct")
-        if kind is None or step.compute.level != "library" or step.view:
+        if kind is None or step.kernel.level != "library" or step.view:
             continue
         weight = plan.values[step.reads[kind.reads[1]]].array
         alone = step.req[0] == OpReq.WRITE and all(req == OpReq.NULL for req in step.req[1:])
@@ -78,12 +78,10 @@ def _pack(plan: Plan, alive: Any, kind: PackedProduct, places: list[int], replac
     chosen = {one: (one.choose(params, of), of) for one, of in ((kind.pack, pack), (kind.product, product))}
 
     def step(one: Any, name: str, reads: tuple[int, ...], writes: list[int], members: tuple[Step, ...]) -> Step:
-        compute, of = chosen[one]
+        kernel, of = chosen[one]
         node = Node(one, name, params=params, source=first.node.source)
-        temps = temps_of[one]
-        return Step(node, compute, of, reads, writes, (OpReq.WRITE,), temps, members=members, hidden=not members)
+        return Step(node, kernel, of, reads, writes, (OpReq.WRITE,), members=members, hidden=not members)
 
-    temps_of = {one: one.temps(compute, params, of) for one, (compute, of) in chosen.items()}
     for t in places:
         old = plan.steps[t]
         reads = (*(old.reads[i] for i in read), packed)

@@ -1,6 +1,6 @@
-"""Packed weights: a compute's copies of weights stay from one inference to the next.
+"""Packed weights: a kernel's copies of weights stay from one inference to the next.
 
-oneDNN wants a convolution's weight laid out for its kernel. A compute says which of its temporaries are such copies
+oneDNN wants a convolution's weight laid out for its kernel. A kernel says which of its temporaries are such copies
 (`packs`), and where the weight is an argument that is read for nothing else, the temporary gets memory of its own in
 place of a piece of the arena. A plan with a backward has both, as weights are written to between two steps of a
 training: such a run packs in the arena, and an executor that is never run for inference does not touch the memory.
@@ -28,8 +28,8 @@ def packed_weights(plan: Plan) -> Plan:
     packing: Counter[int] = Counter()
     pairs = {}
     for t, step in enumerate(plan.steps[: plan.forward_steps]):
-        if step.compute.packs is not None:
-            pairs[t] = step.compute.packs(step.node.params, step.call)
+        if step.kernel.packs:
+            pairs[t] = step.kernel.packs
             packing.update([step.reads[i] for i, _ in pairs[t]])
     if not packing:
         return plan
@@ -42,7 +42,7 @@ def packed_weights(plan: Plan) -> Plan:
     for t, pair in pairs.items():
         step = plan.steps[t]
         rooms = tuple([k for i, k in pair if step.reads[i] in fit])
-        # All or none: the compute makes its copies together.
+        # All or none: the kernel makes its copies together.
         if rooms and len(rooms) == len(pair):
             plan.steps[t] = replace(step, packed=rooms)
     return plan

@@ -112,10 +112,9 @@ class _PartsInPlace:
                     for source, of in zip(origin.reads, ins, strict=True)
                 ]
             )
-            compute = origin.compute
             own = Node(node.op, f"{node.name} of {step.node.name}", params=node.params, source=node.source)
-            temps = node.op.temps(compute, node.params, call)
-            slices.append(Step(own, compute, call, reads, [v], (OpReq.WRITE,), temps, hidden=True))
+            kernel = node.op.choose(node.params, call, origin.kernel.level)
+            slices.append(Step(own, kernel, call, reads, [v], (OpReq.WRITE,), hidden=True))
         slices[0].hidden, slices[0].members = False, (origin, step)
         self.replaced[maker] = []
         self.replaced[t] = slices
@@ -212,7 +211,7 @@ class _PartsInPlace:
     def _is_elementwise(self, step: Step) -> bool:
         """Return whether a step computes element by element, on arrays that may have strides."""
         op = step.node.op
-        if op is None or step.view or step.as_laid or step.compute.level != "reference":
+        if op is None or step.view or step.as_laid or step.kernel.level != "reference":
             return False
         rule = op.get_attr("FExpression")
         if rule is None or any(req not in (OpReq.WRITE, OpReq.NULL) for req in step.req):

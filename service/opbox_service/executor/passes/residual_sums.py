@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_ops.compute import CallSpec, Compute, OpReq, Temp
+from opbox_ops.compute import CallSpec, Kernel, OpReq
 from opbox_ops.nn.summed_convolution import SUMMED, SummedParams
 from opbox_ops.node import Node
 
@@ -26,7 +26,7 @@ from .live import LiveBytes
 __all__ = ["residual_sums"]
 
 _SUMS = ("elemwise_add", "broadcast_add")
-_Choice = tuple[SummedParams, CallSpec, Compute, tuple[Temp, ...]]
+_Choice = tuple[SummedParams, CallSpec, Kernel]
 
 _log = logging.getLogger(__name__)
 
@@ -64,9 +64,7 @@ def residual_sums(plan: Plan) -> Plan:
 def _may_add(step: Step) -> bool:
     """Return whether the step is a convolution of a library's that writes its output whole."""
     op = step.node.op
-    return (
-        op is not None and op.name == "Convolution" and step.compute.level == "library" and step.req == (OpReq.WRITE,)
-    )
+    return op is not None and op.name == "Convolution" and step.kernel.level == "library" and step.req == (OpReq.WRITE,)
 
 
 def _is_there(plan: Plan, live: LiveBytes, addend: int, at: int) -> bool:
@@ -103,19 +101,19 @@ def _joined(plan: Plan, at: int, total: Step, addend: int, apart: bool, choices:
     choice = choices[key]
     if choice is None:
         return False
-    params, call, compute, temps = choice
+    params, call, kernel = choice
     name = f"{step.node.name} to {total.node.name}"
     node = Node(SUMMED, name, params=params, source=step.node.source)
     inplace = () if apart else ((len(step.reads), 0),)
     members = (*(step.members or (step,)), *(total.members or (total,)))
     reads = (*step.reads, addend)
-    plan.steps[at] = Step(node, compute, call, reads, [out], step.req, temps, inplace=inplace, members=members)
+    plan.steps[at] = Step(node, kernel, call, reads, [out], step.req, inplace=inplace, members=members)
     return True
 
 
 def _choice(step: Step, apart: bool) -> _Choice | None:
-    """Return the compute of such a convolution with an addend; None where there is none."""
+    """Return the kernel of such a convolution with an addend; None where there is none."""
     call = CallSpec(step.call.device, (*step.call.inputs, step.call.outputs[0]), step.call.outputs)
     params = SummedParams(params=step.node.params, call=step.call, apart=apart)
-    computes = [one for one in SUMMED.computes(call.device) if one.takes(params, call)]
-    return (params, call, computes[0], SUMMED.temps(computes[0], params, call)) if computes else None
+    kernel = SUMMED.find_kernel(params, call, step.kernel.level)
+    return None if kernel is None else (params, call, kernel)

@@ -68,7 +68,7 @@ def _shared(step: Step, device: str) -> Any:
     specs = (*call.inputs, *call.outputs)
     matrix = call.outputs[0] if op is STACKED else call.inputs[0]
     dtype = matrix.dtype
-    narrow = is_narrow(dtype) and device == "cpu" and step.compute.level != LEVELS[0]
+    narrow = is_narrow(dtype) and device == "cpu" and step.kernel.level != LEVELS[0]
     if len(matrix.shape) != 2 or not (narrow or dtype in _TYPES):
         return None
     alike = all(spec.dtype == matrix.dtype and spec.layout == PLAIN and size_of(spec.shape) for spec in specs)
@@ -84,10 +84,9 @@ def _step(
     specs = [plan.values[v].spec if v != UNWANTED else ArraySpec((0,), members[0].call.inputs[0].dtype) for v in writes]
     unwanted = frozenset(k for k, value in enumerate(writes) if value == UNWANTED)
     call = CallSpec(plan.device, plan.specs(reads), tuple(specs), unwanted)
-    compute = op.choose(params, call)
     req = tuple([OpReq.NULL if value == UNWANTED else OpReq.WRITE for value in writes])
     node = Node(op, name, params=params, source=members[0].node.source)
-    return Step(node, compute, call, reads, writes, req, op.temps(compute, params, call))
+    return Step(node, op.choose(params, call), call, reads, writes, req)
 
 
 @dataclass(slots=True)
@@ -249,7 +248,7 @@ def _merge(
     mine: Any = first.step.node.params
     theirs: Any = second.step.node.params
     gouts, calls = second.step.reads[: theirs.calls], theirs.calls
-    if len(set(gouts)) < calls or mine.calls != calls or first.step.compute.level != second.step.compute.level:
+    if len(set(gouts)) < calls or mine.calls != calls or first.step.kernel.level != second.step.kernel.level:
         return None
     written = {value for step in plan.steps[first.at + 1 : second.at + 1] for value in step.writes}
     if not written.isdisjoint(second.step.reads):
@@ -278,10 +277,6 @@ def _without(step: Step, outputs: dict[int, Any]) -> Step | None:
     op = step.node.op
     assert op is not None
     call = replace(step.call, unwanted=step.call.unwanted | frozenset(outputs))
-    compute = next(
-        c for c in op.computes(call.device) if c.rank <= step.compute.rank and c.takes(step.node.params, call)
-    )
+    kernel = op.choose(step.node.params, call, step.kernel.level)
     req = tuple([OpReq.NULL if value == UNWANTED else req for value, req in zip(writes, step.req, strict=True)])
-    return replace(
-        step, call=call, writes=writes, req=req, compute=compute, temps=op.temps(compute, step.node.params, call)
-    )
+    return replace(step, call=call, writes=writes, req=req, kernel=kernel)
