@@ -6,7 +6,7 @@
 """
 
 from .forms import KernelForm, read_kernel
-from .kernels import Kernel, compile_kernel
+from .kernels import UserKernel, compile_kernel
 from .signature import Argument, decorate, parse_signature
 
-__all__ = ["Argument", "Kernel", "KernelForm", "compile_kernel", "decorate", "parse_signature", "read_kernel"]
+__all__ = ["Argument", "UserKernel", "KernelForm", "compile_kernel", "decorate", "parse_signature", "read_kernel"]

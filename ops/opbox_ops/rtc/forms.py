@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from opbox_protocol.errors import BadRequestError
 
-from .kernels import Kernel, compile_kernel
+from .kernels import UserKernel, compile_kernel
 from .signature import decorate, parse_signature
 
 __all__ = ["BodyKernel", "KernelForm", "SourceKernel", "read_kernel"]
@@ -19,7 +19,7 @@ MAX_SOURCE = 1 << 20
 class KernelForm(Protocol):
     """A kernel as a user sent it."""
 
-    def for_values(self, values: Sequence[Any]) -> Kernel:
+    def for_values(self, values: Sequence[Any]) -> UserKernel:
         """Return the kernel to launch for these arrays and numbers."""
 
 
@@ -43,7 +43,7 @@ class SourceKernel:
     ) -> None:
         self._compiled = compile_kernel(device_type, source, name, parse_signature(name, signature), options, exports)
 
-    def for_values(self, values: Sequence[Any]) -> Kernel:
+    def for_values(self, values: Sequence[Any]) -> UserKernel:
         """The kernel, whatever the values."""
         return self._compiled
 
@@ -74,9 +74,9 @@ class BodyKernel:
         self._outputs = tuple(outputs)
         self._body = body
         self._options = tuple(options)
-        self._last: tuple[Any, Kernel] | None = None
+        self._last: tuple[Any, UserKernel] | None = None
 
-    def for_values(self, values: Sequence[Any]) -> Kernel:
+    def for_values(self, values: Sequence[Any]) -> UserKernel:
         """The kernel for the values' shapes and types, compiled if it has not been.
 
         Raises:

@@ -14,13 +14,13 @@ from cachetools import LRUCache
 from .options import checked_options
 from .signature import Argument
 
-__all__ = ["Kernel", "compile_kernel"]
+__all__ = ["UserKernel", "compile_kernel"]
 
 CACHED_KERNELS = 256
 """Compiled kernels that are kept when nobody uses them; the longest unused goes first."""
 
 
-class Kernel(Protocol):
+class UserKernel(Protocol):
     """A compiled kernel of either device."""
 
     name: str
@@ -30,7 +30,7 @@ class Kernel(Protocol):
         """Run it over `grid` blocks of `block` threads; see EmulatedKernel.launch."""
 
 
-_kernels: LRUCache[str, Kernel] = LRUCache(CACHED_KERNELS)
+_kernels: LRUCache[str, UserKernel] = LRUCache(CACHED_KERNELS)
 _lock = Lock()
 
 
@@ -41,7 +41,7 @@ def compile_kernel(
     arguments: Sequence[Argument],
     options: Sequence[str] = (),
     exports: Sequence[str] = (),
-) -> Kernel:
+) -> UserKernel:
     """The kernel, compiled for "cpu" or "gpu".
 
     Args:
@@ -76,7 +76,7 @@ def _compiled(
     arguments: tuple[Argument, ...],
     options: Sequence[str],
     exports: Sequence[str],
-) -> Kernel:
+) -> UserKernel:
     if device_type == "cpu":
         from .emulator import EmulatedModule
 
@@ -86,5 +86,5 @@ def _compiled(
     # A kernel that is not extern "C" has a name of the compiler's making; asked for, NVRTC tells it.
     plain = "<" not in name and re.search(r'\bextern\s*"C"', source)
     wanted = tuple(exports) if plain or name in exports else (*exports, name)
-    kernel: Kernel = CupyModule(source, options, wanted).kernel(name, arguments)
+    kernel: UserKernel = CupyModule(source, options, wanted).kernel(name, arguments)
     return kernel
