@@ -73,8 +73,9 @@ def _memories(
 
 @op.kernel("cpu", level="library")
 def _(p: DeconvolutionParams, call: CallSpec) -> Kernel | None:
-    lies = lie(call, (0,), (0,))
-    memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0]) if lies else None
+    if not lie(call, (0,), (0,)):
+        return None
+    memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
     recipe = None if memories is None else backward_data_recipe(*memories)
     return None if recipe is None else Kernel(partial(_bind, recipe), tuple(recipe.temps))
 
