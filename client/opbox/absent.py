@@ -37,7 +37,7 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"io", r"Image\w+_v1", "mx.io.ImageRecordIter reads images from record files"),
     (r"io", r"MXDataIter", "iterators here are classes of their own"),
 )
-"""Modules and names of MXNet 1.9.1, as patterns, and where they stand here."""
+"""MXNet 1.9.1's modules and names that opbox lacks, as patterns with the alternative."""
 
 
 def attribute_error(module: str, name: str, names: Iterable[str]) -> AttributeError:

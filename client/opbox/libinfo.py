@@ -13,7 +13,7 @@ from .absent import module_getattr
 __all__ = ["find_conf_path", "find_include_path", "find_lib_path"]
 
 __version__ = f"{VERSION // 10000}.{VERSION // 100 % 100}.{VERSION % 100}"
-"""The version of MXNet whose names and numbers these are."""
+"""The version of MXNet that opbox follows."""
 
 
 def find_lib_path(prefix: str = "libmxnet") -> NoReturn:

@@ -22,7 +22,7 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", routes.SESSIONS): ("sessions",),
     ("GET", routes.OPERATORS): ("operators",),
 }
-"""Fields that an answer to a call has, or one of them."""
+"""Fields of which an answer to each call has at least one."""
 _RUN = ("results", "accepted")
 _COMMANDS = routes.COMMANDS.rpartition("/")[2]
 _TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)

@@ -13,7 +13,7 @@ from opbox_protocol.errors import MXNetError, TransportError
 __all__ = ["Proxy", "proxy_for"]
 
 ANSWER_BYTES = 1 << 16
-"""The longest answer to CONNECT that is read."""
+"""Maximum bytes to read of an answer to CONNECT."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ _LABEL = struct.Struct("<IfQQ")
 LENGTH_BITS = 29
 MAX_RECORD_BYTES = (1 << LENGTH_BITS) - 1
 WHOLE, FIRST, MIDDLE, LAST = range(4)
-"""The kinds of pieces."""
+"""Kinds of pieces of a record."""
 
 
 class MXRecordIO:

@@ -13,7 +13,7 @@ __all__ = ["RequestLimits"]
 
 NO_LIMIT = 1 << 62
 COMMAND_BYTES = 256
-"""Bytes of a request that a command usually takes beside its tensor."""
+"""Estimated bytes of a command beside its tensor."""
 
 
 class RequestLimits:

@@ -11,9 +11,9 @@ from typing import Any
 __all__ = ["send_request"]
 
 SMALL = 1 << 16
-"""Requests up to this many bytes leave in one write."""
+"""Requests up to this many bytes are sent in one write."""
 PIECE = 1 << 20
-"""Bytes of a larger one that are written at a time, with a look for an answer before each."""
+"""Bytes to write at a time of a larger request; an early answer is checked in between."""
 
 
 def send_request(connection: socket.socket, chunks: Sequence[Any], timeout: float) -> bool:

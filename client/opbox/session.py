@@ -46,19 +46,19 @@ __all__ = ["Pending", "Session"]
 BATCH_COMMANDS = 1024
 BATCH_BYTES = 64 << 20
 WINDOW = 4
-"""Batches waiting to be sent; the program stops for a moment when there are more."""
+"""Maximum number of batches that wait to be sent; beyond it the program blocks."""
 PACE = 4
 """Every 4th batch is sent synchronously, as back-pressure."""
 PATIENCE = 60.0
 """Seconds to try again when the engine takes no more batches."""
 PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
-"""Between such tries: each pause is twice as long as the one before."""
+"""Seconds before the first retry, doubled each time, and their maximum."""
 LOST = "all arrays and executors there are lost; fit(checkpoint_every=…) goes on from a checkpoint after a loss"
 """What the end of a server means for a session."""
 KEPT_WARNINGS = 100
-"""The engine's last sentences of warning, which stay."""
+"""Number of the engine's last warnings to keep."""
 KEPT_BATCHES = 256
-"""Batches whose places in the user's code are remembered, for errors that are reported late."""
+"""Number of batches whose user lines are remembered, for errors that arrive late."""
 PATIENCE_AFTER_INTERRUPT_S = 2.0
 """Seconds that the engine has to end what an interrupted program no longer waits for."""
 

@@ -18,7 +18,7 @@ from opbox_protocol.collector import collect
 __all__ = ["FreedMemory", "cap_memory", "return_memory", "tune_allocator"]
 
 BEYOND = 2 << 30
-"""Bytes beyond what is counted: threads' stacks, caches, what operators take in passing and freed blocks between."""
+"""Bytes allowed beyond counted memory: stacks, caches, temporaries of operators, freed blocks."""
 
 RETURN_S = 1.0
 """Seconds between two searches for freed memory. A search holds the interpreter's lock."""

@@ -26,7 +26,7 @@ __all__ = ["EmbeddedTransport", "engine"]
 _engine: Engine | None = None
 _lock = Lock()
 _of_parents: list[Engine] = []
-"""Engines of the processes that this one was forked from: never used, and kept, for nothing of theirs is to end."""
+"""Engines of parent processes, kept unused so that a forked child does not destroy them."""
 
 
 def engine() -> Engine:

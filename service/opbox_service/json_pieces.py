@@ -21,7 +21,7 @@ PIECE = 1 << 17
 SCANNED = 1 << 18
 """Bytes to scan at a time."""
 DEEPEST = 500
-"""Nesting beyond which nothing is parsed, as settings.max_json_depth has it."""
+"""Maximum nesting of JSON; no setting may allow more."""
 
 COMMA, OPENING, CLOSING = 1, 2, 3
 _KINDS = np.zeros(256, np.uint8)

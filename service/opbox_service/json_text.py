@@ -25,7 +25,7 @@ __all__ = ["parse", "parsed_bytes", "write", "write_tensors"]
 SMALL = 1 << 16
 """JSON up to this many bytes is not counted against a quota."""
 OBJECT_BYTES, VALUE_BYTES, TEXT_BYTES = 184, 72, 2
-"""Bytes of memory, at most: of a key, each in an object of its own; of another value; of a character of strings."""
+"""Maximum bytes of memory per key, per other value, and per character of strings."""
 PIECE = 1 << 15
 """Number of values to write before other threads get their turn."""
 

@@ -16,9 +16,9 @@ __all__ = ["EXCEPTION_BYTES", "Exceptions", "Logger", "configure", "exceptions_o
 Exceptions: TypeAlias = "list[dict[str, Any]]"
 """An exception and what it came from, each with its type, its words and its frames: a log line's `exception`."""
 EXCEPTION_BYTES = 1 << 14
-"""Bytes of an exception in a log line: it comes in a worker's message, and code may raise what it likes."""
+"""Maximum bytes of an exception in a log line, as user code may raise anything."""
 MOST_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
-"""Exceptions of a chain, characters of what each says, and frames that are tried for each: these always fit."""
+"""Maximum exceptions of a chain, characters per message, and frames to try per exception."""
 
 
 @cache

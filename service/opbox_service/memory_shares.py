@@ -15,7 +15,7 @@ from .settings import Settings
 __all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "gpu_bytes", "has_gpu", "within_machine"]
 
 HOST = "cpu"
-"""The device whose memory JSON and answers take, wherever the call runs."""
+"""The device in whose memory JSON and answers are counted."""
 LEAST = 16
 """Share of the sessions' memory that is reserved for processes with code."""
 

@@ -279,7 +279,7 @@ class _ServeParser(argparse.ArgumentParser):
 
 
 TOKENS = {"--token", "--tokens"}
-"""Settings that are no options: anybody on the machine sees a program's."""
+"""Settings that are no options, because everybody on the machine can read a program's options."""
 METAVARS = {
     "int": "N",
     "float": "X",

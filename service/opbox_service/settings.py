@@ -28,7 +28,7 @@ UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
 MOST_WORKERS = 64
 LARGER_QUOTA = "ask the server's administrator for a larger quota (owners in OPBOX_TOKENS_FILE)"
-"""The remedy that errors name where a quota is used up."""
+"""What an error advises when a quota is used up."""
 
 
 ELSEWHERE = frozenset(
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
         default=1,
         description="Worker processes that share sessions among them; auto: one for each owner while memory allows.",
     )
-    """Not auto by default: it takes 59 MB and a process's start of each owner, and parts of the memory."""
+    """Not auto by default: it costs a process (59 MB) per owner, and divides the memory."""
     worker_idle_s: float = Field(
         default=60, gt=0, description="With workers=auto: how long a worker stays that its owner leaves idle."
     )

@@ -25,7 +25,7 @@ MOST_IN_ONE_PIECE = 1 << 42
 """Multiplications of a library's call on a server: 110 s of one thread at 40 GFLOP/s, 220 s at half that. The default
 deadline is 300 s."""
 LOOK_SECONDS = 0.01
-"""A thread's processor time is read once in so many seconds at most: beside other threads that takes up to 0.1 ms."""
+"""Minimum seconds between two readings of a thread's processor time, which take up to 0.1 ms."""
 
 
 class Task:

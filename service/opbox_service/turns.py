@@ -27,11 +27,11 @@ QUANTUM_S = 0.02
 DEBT_S = 2.0
 """Maximum debt in seconds, so that long work alone is not followed by an equally long wait."""
 PARKED = 32
-"""The most calls that wait in the middle of their work, by giving way; each keeps a thread."""
+"""Maximum number of calls that wait in the middle of their work; each keeps a thread."""
 FEWEST_SHARED = 3
 """Number of slots from which on one owner may not use all of them."""
 LOOK_S = 0.05
-"""Seconds after which a call that waits for its owner's library call looks whether it has been stopped."""
+"""Seconds between checks for cancellation while waiting for the owner's library call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -124,10 +124,10 @@ class _Owner:
     deficit: float = 0.0
     running: int = 0
     at_work: int = 0
-    """The number of running calls that have a place."""
+    """The number of running calls."""
     waits: int = 0
     long: bool = False
-    """True while one of its calls into a library runs, which nothing stops."""
+    """True while an uninterruptible library call runs."""
     lanes: tuple[OrderedDict[str, _Lane], OrderedDict[str, _Lane]] | None = None
     """None until a job waits: most never do."""
 

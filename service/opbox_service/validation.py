@@ -25,7 +25,7 @@ SHOWN = 80
 PIECE = 8192
 """Number of items to validate at a time."""
 MANY = 64
-"""Errors beyond which the first is looked for in a part of the values."""
+"""Number of errors from which on only a part of the values is searched for the first."""
 
 PHRASES: Mapping[str, str] = {
     "bool_type": "true or false",

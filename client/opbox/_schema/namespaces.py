@@ -27,10 +27,10 @@ NAMESPACES: dict[str, tuple[str, ...]] = {
     "random": ("_random_", "_sample_"),
     "sparse": ("_sparse_",),
 }
-"""The modules, and what the names of the operators in them begin with; in `_internal` names stay whole."""
+"""The modules by the prefixes of their operators' names; `_internal` keeps the whole names."""
 
 WRITTEN = {"contrib": "contributed"}
-"""The modules that have functions written by hand too, and the files of these, beside the package's others."""
+"""Modules that also have hand-written functions, with their files."""
 
 
 def _kept_whole(namespace: str) -> bool:

@@ -13,7 +13,7 @@ import click
 __all__ = ["main"]
 
 BROUGHT = "opbox.commands"
-"""The group of entry points for commands that other distributions bring: `serve`."""
+"""Entry point group of commands from other distributions, such as `serve`."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("", "Start a server."),

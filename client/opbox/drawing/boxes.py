@@ -18,7 +18,7 @@ __all__ = ["Card", "Edge", "BlockFrame", "boxes_of"]
 ROWS = 4
 """Maximum number of operators on one card."""
 CONTINUES = {"activation", "norm"}
-"""Families whose operators go on the card of what they read, if nobody else reads that."""
+"""Families of operators that share a card with their input, if it has no other reader."""
 CONTINUED = {"layer", "norm", "activation", "pool"}
 
 

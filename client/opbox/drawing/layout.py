@@ -21,9 +21,9 @@ __all__ = ["LABEL", "Path", "Placed", "PlacedCard", "PlacedFrame", "lay_out"]
 
 Point = tuple[float, float]
 ROW_GAP = 34.0
-"""Pixels between two rows of boxes: room for an edge and a shape beside it."""
+"""Pixels between two rows of boxes, enough for an edge and a shape label."""
 LABEL = 10.0
-"""Size of the letters of shapes and names."""
+"""Font size of shapes and names."""
 HEADER = 24.0
 """Height of a frame's label."""
 MARGIN = 14.0

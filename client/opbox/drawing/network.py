@@ -19,7 +19,7 @@ LEARNT = (
     *("_weight", "_bias", "_gamma", "_beta", "_parameters"),
     *("_moving_mean", "_moving_var", "_running_mean", "_running_var"),
 )
-"""Endings of the names of variables that are learnt, and not fed: by MXNet's rule a drawing leaves them out."""
+"""Name endings of learnt variables, which a drawing leaves out as MXNet's does."""
 
 
 class Link(NamedTuple):

@@ -26,9 +26,9 @@ NAMED = {
     "purple": "#800080",
 }
 ROUND = 0.5523
-"""The reach of the handles of a quarter of a circle, as a part of its radius."""
+"""Length of the Bezier handles of a quarter circle, relative to its radius."""
 POINTS = 0.75
-"""Points of a pixel."""
+"""Points per pixel."""
 
 
 def pdf(picture: Picture) -> bytes:

@@ -15,7 +15,7 @@ __all__ = ["Group", "Line", "Paint", "Picture", "Rect", "Text", "paint", "paints
 
 Point = tuple[float, float]
 EDGE = 20.0
-"""Pixels around everything."""
+"""Margin of a picture in pixels."""
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,9 @@ def _style(look: BoxLook, fonts: str) -> str:
 
 
 HALOS = {"shape": "ground", "frame-text": "frame"}
-"""Texts that edges pass behind, and the colour around their letters."""
+"""Paints of texts that edges pass behind, with the colour around their letters."""
 CSS_SIGNS = "\"'\\;:{}<>()@/*\n"
-"""Characters that mean something in a style sheet, and nothing in a colour or a font."""
+"""Characters with a meaning in CSS that no colour or font name needs."""
 
 
 def _rules(look: BoxLook, *, dark: bool) -> str:

@@ -27,7 +27,7 @@ __all__ = [
 
 EIGENVALUES = np.array([55.46, 4.794, 1.148])
 EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
-"""By how much, and in which directions, the colours of photographs differ (Krizhevsky and others, 2012)."""
+"""Principal components of photographs' colours (Krizhevsky and others, 2012)."""
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _GREY = np.array([0.21, 0.72, 0.07], np.float32)
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])

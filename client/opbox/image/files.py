@@ -20,7 +20,7 @@ __all__ = ["copyMakeBorder", "imdecode", "imread", "imresize", "resized"]
 
 _BORDERS = {1: "edge", 2: "symmetric", 3: "wrap", 4: "reflect"}
 _CONSTANT = (0, 16)
-"""OpenCV's numbers of borders of one colour."""
+"""OpenCV's codes of borders with one colour."""
 
 
 def imread(filename: Any, flag: int = 1, to_rgb: bool = True, out: Any = None) -> NDArray:

@@ -11,7 +11,7 @@ import numpy as np
 __all__ = ["Image", "crop_within", "interpolation", "shorter_edge"]
 
 Image: TypeAlias = np.ndarray[Any, Any]
-"""An array (height, width, channels)."""
+"""An image as an array (height, width, channels)."""
 
 AUTOMATIC, RANDOM = 9, 10
 

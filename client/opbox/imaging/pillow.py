@@ -14,7 +14,7 @@ __all__ = ["Pillow"]
 
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG"}
 _NEAREST, _LANCZOS, _BILINEAR, _CUBIC, _BOX = range(5)
-"""Pillow's numbers of its filters."""
+"""Pillow's codes of its filters."""
 
 
 class Pillow:

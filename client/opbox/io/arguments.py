@@ -93,4 +93,4 @@ _TYPES: Mapping[str, Any] = {
 }
 
 PARTS = "part_index: expected 0 to num_parts - 1, which is {last}, got {got}"
-"""The error of a part that there is not."""
+"""Error message for a part that does not exist."""

@@ -19,7 +19,7 @@ from ..imaging import Image, interpolation, library, shorter_edge
 __all__ = ["BoxedAugmentation"]
 
 Box: TypeAlias = tuple[float, float, float, float]
-"""Left, top, width and height, in parts of an image's size."""
+"""Left, top, width and height, as fractions of an image's size."""
 _SMALLEST_BORDER = 1.05
 """Borders that enlarge an image by less than this factor are not drawn."""
 _BY_SAMPLER = (

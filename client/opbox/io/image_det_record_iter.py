@@ -20,7 +20,7 @@ from .record_files import RecordFiles
 __all__ = ["ImageDetRecordIter"]
 
 _HEAD = 4
-"""Numbers before a sample's label: channels, height, width, and how many numbers the label has."""
+"""Length of the header before a label: channels, height, width, label length."""
 
 
 @dataclass(frozen=True)

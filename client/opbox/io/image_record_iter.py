@@ -37,7 +37,7 @@ __all__ = [
 
 _DTYPES = ("float32", "uint8", "int8")
 _CHANNELS = {1: 1, 3: 3, 4: None}
-"""How an image is decoded for a first number of data_shape."""
+"""Decoding flag by the number of channels in data_shape."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ __all__ = ["Augmentation", "Normalization", "fitted"]
 _EIGENVECTORS = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]], np.float32
 ) * np.array([55.46, 4.794, 1.148], np.float32)
-"""The directions in which the colours of photographs differ, by how much they do (Krizhevsky and others, 2012)."""
+"""Principal components of photographs' colours (Krizhevsky and others, 2012)."""
 _GREY = np.array([0.114, 0.587, 0.299], np.float32)
-"""MXNet's weights of red, green and blue, which are those of blue, green and red."""
+"""MXNet's weights of red, green and blue; MXNet has them in reverse order."""
 _ATTEMPTS = 10
 
 

@@ -19,7 +19,7 @@ import numpy as np
 __all__ = ["USUAL", "Case", "read_cases", "values_of"]
 
 USUAL: tuple[tuple[int, ...], ...] = ((3, 4), (2, 3, 4), (2, 4, 4, 6), (2, 4), (5,), (1,))
-"""Shapes that are tried where an operator has no cases of its own."""
+"""Shapes to try for an operator without cases."""
 _WHOLE = ("label", "index", "indices")
 _KEYS: Mapping[str, tuple[Any, str]] = {
     "params": (Mapping, "a dict"),

@@ -238,4 +238,4 @@ CHECKS: Mapping[str, Callable[[Trial], Verdict]] = {
     "inputs kept": inputs_kept,
     "types": types,
 }
-"""By the name in the table, in its order."""
+"""The checks by their name in the table, in its order."""

@@ -16,14 +16,14 @@ Arrays: TypeAlias = "Sequence[np.ndarray[Any, Any]]"
 Total: TypeAlias = "Callable[[Arrays], float]"
 
 STEP = 2.0**-7
-"""The step of differences: wide enough for a kernel that computes in float32 behind float64 arrays."""
+"""Step of central differences, wide enough for kernels that compute float64 arrays in float32."""
 NARROWER = {np.dtype(np.float64): (1, 4, 16, 64), np.dtype(np.float32): (1, 4)}
-"""Steps that are tried in turn where backward does not agree: near a kink, or where it curves, a narrower one does."""
+"""Divisors of the step to try in turn where backward disagrees, such as near a kink."""
 PLACES = 40
-"""Elements of an argument whose differences are worked out."""
+"""Maximum number of elements of an argument to check."""
 TOLERANCE = 1e-3
 ROUNDING = 2.0**-21
-"""The rounding of outputs in float32, which differences divide by the step."""
+"""Relative rounding error allowed for float32 outputs."""
 
 
 def gradient(trial: Trial) -> Verdict:

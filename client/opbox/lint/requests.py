@@ -16,7 +16,7 @@ from .running import SEED, Trial
 __all__ = ["requests"]
 
 BEFORE = 3.0
-"""The number that outputs are filled with before the operator writes them."""
+"""Value of outputs before the operator writes them."""
 
 
 def requests(trial: Trial) -> Verdict:

@@ -22,7 +22,7 @@ __all__ = ["MetricReports"]
 MIN_S, MAX_S = 0.05, 1.0
 """Seconds between two reports, at the beginning of a training and later."""
 POINTS = 100
-"""A report comes when a hundredth of the time since the beginning has passed: short trainings have curves too."""
+"""The interval between reports is the elapsed time divided by this: short trainings have curves too."""
 
 
 class MetricReports:

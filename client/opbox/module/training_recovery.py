@@ -17,7 +17,7 @@ __all__ = ["TrainingRecovery", "attempt"]
 
 T = TypeVar("T")
 RECENT = 64
-"""Steps whose counts are kept besides those of checkpoints: a server that stops saves where it is."""
+"""Number of recent steps whose counts are kept, as a stopping server saves between checkpoints."""
 
 
 def attempt(recovery: TrainingRecovery | None, work: Callable[[], T]) -> T:

@@ -13,9 +13,9 @@ from ..ndarray import NDArray
 __all__ = ["create_kvstore", "initialize_kvstore", "update_params", "update_params_on_kvstore"]
 
 Arrays = Sequence[Sequence[Any]]
-"""For each parameter its array, or its gradient (None where it has none), on each device."""
+"""For each parameter, its array or gradient (or None) on each device."""
 MAX_STORED_SIZE = 1 << 24
-"""Elements of the largest parameter that the store "local" updates itself, as in MXNet."""
+"""Maximum elements of a parameter that the store "local" updates itself, as in MXNet."""
 
 
 def create_kvstore(

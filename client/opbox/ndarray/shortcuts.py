@@ -15,7 +15,7 @@ MOST_KEYS = 256
 """Number of call forms to remember per function."""
 _KINDS = frozenset({bool, int, float, str, type(None)})
 _OWN = frozenset({"name", "attr", "ctx", "dtype"})
-"""Arguments that are no parameters, or no parameters as they stand."""
+"""Arguments that are not parameters, or that need conversion first."""
 
 
 def with_shortcut(

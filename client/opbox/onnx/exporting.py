@@ -172,7 +172,7 @@ class ExportCall:
 
 Exporter: TypeAlias = Callable[[ExportCall], str | list[str]]
 EXPORTERS: dict[str, Exporter] = {}
-"""The converters by operator."""
+"""Converters to ONNX by MXNet's operator."""
 UNSEEN = (
     "cudnn_off", "cudnn_tune", "workspace", "ctx", "forward_stype", "sparse_grad", "min_calib_range", "max_calib_range",
     "num_args", "is_int", "no_bias", "dtype", "out_dtype",

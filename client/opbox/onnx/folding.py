@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CONSTANT", "folded"]
 
 CONSTANT = ("Constant", "ConstantOfShape", "Range")
-"""Operators that are worked out here, and have no converter."""
+"""ONNX operators that are evaluated when reading and have no converter."""
 FOLDABLE = frozenset((
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand",
     "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less",
@@ -28,7 +28,7 @@ FOLDABLE = frozenset((
 """Operators that shapes and packed weights are computed by. Others run with the network: onnx's evaluator has no old
 versions of all of them, and some draw numbers."""
 FOLDED = 2**20
-"""Elements of the largest constant that is worked out here."""
+"""Maximum number of elements of an evaluated constant."""
 
 
 def folded(graph: ImportGraph, node: NodeProto) -> bool:

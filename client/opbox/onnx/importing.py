@@ -246,7 +246,7 @@ def _value(attr: AttributeProto) -> Any:
 
 Importer: TypeAlias = Callable[[ImportCall], Symbol | Sequence[Symbol]]
 IMPORTERS: dict[str, Importer] = {}
-"""The converters by ONNX's operator."""
+"""Converters from ONNX by ONNX's operator."""
 
 
 def imports(*names: str) -> Callable[[Importer], Importer]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["check_sizes"]
 
 SMALL = 64
-"""Elements of the largest constant that shapes may be computed from."""
+"""Maximum number of elements of a constant from which shapes are computed."""
 
 
 def check_sizes(network: ExportNetwork, model: ModelProto, values: Mapping[tuple[int, int], str]) -> None:

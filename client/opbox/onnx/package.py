@@ -10,9 +10,9 @@ import numpy as np
 __all__ = ["NEWEST", "OLDEST", "OPSET", "require", "tensor_type"]
 
 OPSET = 17
-"""The version that is written: the first with LayerNormalization; programs have read it since 2022."""
+"""The opset that is written: the first with LayerNormalization (2022)."""
 OLDEST, NEWEST = 7, 22
-"""The versions that are read: before 7 broadcasting needs an axis; the importers know nothing of those after 22."""
+"""The opsets that are read: before 7 broadcasting needs an axis."""
 
 
 def require() -> None:

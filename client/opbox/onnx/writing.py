@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 LARGEST = 2**31 - 1
-"""Bytes of a protobuf message."""
+"""Maximum bytes of a protobuf message."""
 
 
 def write(model: ModelProto, path: str | Path, with_shapes: bool) -> str:

@@ -13,7 +13,7 @@ from .bundle import BundledModule, SourceError
 __all__ = ["bundle", "is_bundled", "is_installed", "is_there", "modules_of"]
 
 MOST_BYTES = 8 << 20
-"""The most source of one path."""
+"""Maximum bytes of source per bundled path."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["NOWHERE", "main_program", "text_of"]
 
 NOWHERE = {"<stdin>": "it came by a pipe on standard input", "<string>": "it was run from a string"}
-"""Why the text of code may be nowhere, by the file that its code objects name."""
+"""Why source is missing, by the file name in its code objects."""
 _TAKE_VALUES = "WXm"
 """Python's options that take a value, beside -c."""
 

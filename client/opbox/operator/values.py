@@ -17,7 +17,7 @@ import numpy as np
 __all__ = ["MOST_ELEMENTS", "expression", "literal"]
 
 MOST_ELEMENTS = 1 << 16
-"""The largest array that is written down."""
+"""Maximum number of elements of an array that travels as source."""
 
 
 def literal(value: Any) -> str | None:

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "betas": "beta1",
     "scheduler": "lr_scheduler",
 }
-"""Other frameworks' names of some arguments."""
+"""Argument names of other frameworks, with MXNet's."""
 Index = int | str
 State = Any
 C = TypeVar("C", bound="type[Optimizer]")

@@ -26,7 +26,7 @@ __all__ = ["Described", "dumps", "loads"]
 
 _ARRAY = "mxnet.ndarray.ndarray\nNDArray\n"
 _MOST_DEEP = 32
-"""How deep tuples, lists and dicts may lie in one another."""
+"""Maximum nesting of tuples, lists and dicts."""
 
 
 @dataclass

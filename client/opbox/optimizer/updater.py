@@ -34,13 +34,13 @@ _OPTIMIZERS, _SCHEDULERS = "mxnet.optimizer.optimizer", "mxnet.lr_scheduler"
 _SWAPPED = (SGD, NAG, LARS)
 """Optimizers whose pair of a float32 copy and its state MXNet has in the other order."""
 _TOGETHER = {"SGD": 4, "ccSGD": 4, "LARS": 4, "LAMB": 45}
-"""How many weights MXNet's updates at once; 0 where it has no such update."""
+"""Number of weights that MXNet's optimizer updates at once; 0 for none."""
 _MXNETS: dict[str, dict[str, Any]] = {
     "LBSGD": {"lbmult": 1, "cumgrads": {}, "adaptive": False, "admult": 1},
     "LARS": {"skip": 0},
     "DCASGD": {"weight_previous": {}},
 }
-"""Attributes of MXNet's optimizers that these have no use for."""
+"""Attributes of MXNet's optimizers that opbox ignores."""
 
 
 class Updater:

@@ -26,7 +26,7 @@ __all__ = ["RECORDING", "THREADS", "Recording", "TraceEvent", "now_us", "write_a
 TraceEvent: TypeAlias = dict[str, Any]
 """An event of the trace format of Chrome (https://chromium.googlesource.com/catapult, Trace Event Format)."""
 TAKEN = 8192
-"""Events that are asked for at once."""
+"""Number of events to request at a time."""
 CATEGORIES = {"symbolic": "operator", "imperative": "operator", "api": "command"}
 
 THREADS = tuple(CATEGORIES)
@@ -177,7 +177,7 @@ class Recording:
 
 
 RECORDING = Recording()
-"""This process's."""
+"""The recording of this process."""
 
 
 def write_at_exit(write: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from .variable import var
 __all__ = ["cond", "foreach", "while_loop"]
 
 SCOPE = "__subgraph_name__"
-"""The attribute by which a body's own nodes are known from those outside."""
+"""The attribute that marks a loop body's own nodes."""
 
 _scopes: Counter[str] = Counter()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["mimebundle"]
 
 LARGEST = 400
-"""Boxes of a drawing that a notebook shows without having been asked for one: more take seconds."""
+"""Maximum number of boxes of a drawing that a notebook shows by itself."""
 
 
 def mimebundle(symbol: Symbol) -> dict[str, str]:

@@ -11,7 +11,7 @@ from ..settings import LARGER_QUOTA, OwnerTerms, Settings
 __all__ = ["USUAL_URGENCY", "Account", "Accounts", "too_many_sessions"]
 
 USUAL_URGENCY = 3
-"""The urgency of requests that state none (RFC 9218, header `Priority: u=3`); those of a greater number go behind."""
+"""Default urgency of a request (RFC 9218, header `Priority: u=3`); greater numbers run later."""
 
 
 def too_many_sessions(limit: int) -> str:

@@ -18,7 +18,7 @@ __all__ = ["ReportedMetrics", "SessionHistory"]
 MAX_ENDED = 30
 """Number of ended sessions to remember per owner."""
 MAX_POINTS, MAX_POINTS_ENDED = 600, 150
-"""Points of a curve, while its session is open and afterwards: of more, every second one is left out."""
+"""Maximum points of a curve, of open and of ended sessions; beyond it every second point is dropped."""
 
 
 class ReportedMetrics(NamedTuple):

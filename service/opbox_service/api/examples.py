@@ -107,4 +107,4 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", paths.LIVE): Example(answer={"live": True}),
     ("GET", paths.READY): Example(answer={"ready": True}),
 }
-"""By method and path."""
+"""Example body and answer by method and path."""

@@ -80,7 +80,7 @@ class Tokens:
         self._stamps = self._now_stamped()
         self._known = self._read()
         self._callers: dict[bytes, Identity] = {}
-        """Behind headers that have come before, as long as the tokens stay the same."""
+        """Callers by Authorization header, valid until the tokens change."""
 
     def identify(self, authorization: bytes | None) -> Identity:
         """The caller behind an Authorization header.

@@ -38,7 +38,7 @@ REFUSED = (401, 403, 429, 507)
 """Statuses that the audit log records: missing rights and exceeded quotas."""
 OVER_QUOTA = (429, 507)
 NEW_WORK = ("POST", "PUT")
-"""Methods that a server which is stopping refuses; sessions and requests can be looked at, and ended, to the last."""
+"""Methods that a stopping server refuses; others can still list and end sessions and requests."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _log = structlog.get_logger("opbox.requests")

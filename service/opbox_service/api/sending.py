@@ -39,7 +39,7 @@ WORTH_COMPRESSING = 4096
 WORTH_HASTE = 1 << 16
 """Answers of at least this many bytes are compressed at the fastest level."""
 LARGEST_ERROR = 1 << 20
-"""Bytes of an error's JSON object: only a process that runs somebody's code writes larger ones."""
+"""Maximum bytes of an error's JSON object; only a process with user code writes larger ones."""
 LONGEST_RETRY_S = 60.0
 """Maximum seconds in `Retry-After`."""
 

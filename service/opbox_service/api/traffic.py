@@ -13,7 +13,7 @@ __all__ = ["ErrorEntry", "RequestEntry", "Traffic", "quantile"]
 WINDOW_S = 10.0
 """Length in seconds of the window that `requests` counts."""
 MOST_REQUESTS = 5000
-"""Requests that are looked at; where there are more, the window is as much shorter."""
+"""Maximum number of requests to remember; with more, the window is shorter."""
 MOST_ERRORS = 200
 ERRORS_TOLD = 20
 

@@ -23,7 +23,7 @@ from .command import ID_END, Attrs, Command, Exchange, Id, Ids, IdsOrNone, Typed
 __all__ = ["COMMANDS", "InvokeAgain", "forget_replaced", "operator_of", "recurring"]
 
 KNOWN_FORMS = 4096
-"""Forms of `invoke` that are recognised when they come again; what came first is forgotten first."""
+"""Number of `invoke` forms to cache; the oldest is dropped first."""
 
 
 class Invoke(Command):

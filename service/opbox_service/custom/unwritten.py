@@ -16,7 +16,7 @@ from opbox_ops.compute import Array
 __all__ = ["Mark", "fill_value", "mark_of"]
 
 MARKS = 64
-"""Elements that are marked at the most: all of a small array, and the ends of each."""
+"""Maximum number of marked elements: all of a small array, both ends of a larger one."""
 PATTERNS = {
     "float16": 0x7DA5,
     "bfloat16": 0x7FA5,
@@ -25,7 +25,7 @@ PATTERNS = {
     "int32": 0xA5A5A5A5,
     "int64": 0xA5A5A5A5A5A5A5A5,
 }
-"""Bits by element type: NaNs with a payload, and integers that are improbable. Shorter integers have none."""
+"""Marker bits by element type: a NaN with a payload, or an improbable integer."""
 
 
 def fill_value(dtype: Any) -> float:

@@ -19,7 +19,7 @@ from .profile import Profile
 __all__ = ["Call", "Calls", "at_node"]
 
 Call: TypeAlias = Callable[[], Any]
-"""A compute with everything that it needs."""
+"""A prepared call: a compute with all its arguments."""
 
 
 class Calls:

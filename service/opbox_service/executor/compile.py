@@ -35,7 +35,7 @@ from .subgraphs import SubgraphCompiler
 __all__ = ["compile_plan"]
 
 OWN_MEMORY = External()
-"""The place of every value that is a user's array: one object for all."""
+"""Marks values in the user's own arrays; one object for all."""
 
 
 def compile_plan(

@@ -20,11 +20,11 @@ from .plan import Plan
 __all__ = ["drawing", "network"]
 
 MOST_NODES = 20_000
-"""Nodes of a network that is described, at most: it is done between two calls of a worker, and nobody reads more."""
+"""Maximum number of nodes to describe: it happens between two calls of a worker."""
 LARGEST_DRAWN = 5_000
-"""Nodes of a network that is drawn, at most, for the same reason: blocks that repeat are looked for in it."""
+"""Maximum number of nodes to draw, as repeated blocks are searched."""
 LARGEST_DRAWING = 1_000
-"""Boxes of a drawing, at most: it takes a tenth of a second."""
+"""Maximum number of boxes of a drawing (a tenth of a second)."""
 
 
 def network(plan: Plan) -> dict[str, Any]:

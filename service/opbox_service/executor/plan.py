@@ -27,7 +27,7 @@ __all__ = ["UNWANTED", "Part", "Plan", "Step", "Value"]
 UNWANTED = -1
 """Marks, in `Step.writes`, an output that is unused."""
 OBJECT_BYTES = 1024
-"""Bytes of a value, or of a step with its prepared call, as a Python object; a convolution's step takes six."""
+"""Estimated bytes of Python objects per value or step; a convolution's step takes six times as much."""
 
 
 class Part(NamedTuple):

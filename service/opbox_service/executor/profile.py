@@ -20,7 +20,7 @@ KINDS = ("symbolic", "imperative", "api")
 MAX_EVENTS, MAX_TITLES, MAX_NAME = 1 << 18, 1 << 14, 256
 """Events and titles that wait to be taken, and characters of a name. What comes to a full one is counted, and lost."""
 BYTES = 24 * MAX_EVENTS + 640 * MAX_TITLES
-"""What a full profile takes, by which it is counted against the session's memory."""
+"""Bytes of a full profile, counted in the session's quota."""
 
 Title: TypeAlias = tuple[str, str, str]
 """Kind, name (a node's, or a command's) and operator."""

@@ -22,9 +22,9 @@ from .passes.infer_type import infer_type
 __all__ = ["GraphSubgraph", "is_stateful", "subgraphs_of"]
 
 INFERENCES = 64
-"""Answers of inference that a subgraph remembers: rules are run again whenever a neighbour learns something."""
+"""Number of inference results to cache per subgraph."""
 PLANS = 16
-"""Plans that a subgraph keeps: one for each set of shapes, types and wanted gradients."""
+"""Number of plans to cache per subgraph, one per shapes, types and wanted gradients."""
 
 
 class GraphSubgraph(Subgraph):

@@ -23,7 +23,7 @@ DRAWINGS = {
     "unfolded": (False, False),
     "unfolded-with-parameters": (False, True),
 }
-"""By the drawing's name: whether repeated blocks are folded, and whether learnt parameters are drawn."""
+"""For each drawing: whether it folds repeated blocks, and whether it shows learnt parameters."""
 
 
 class NetworkOutput(BaseModel):

@@ -23,7 +23,7 @@ from ..commands.table_image import TableImage
 __all__ = ["MOVED", "MovedError", "read_image", "write_image"]
 
 MOVED = 421
-"""The status by which a worker tells the API process that a call is to be made again, where the session is now."""
+"""Internal status: the session has moved, repeat the call there."""
 _LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 64
 

@@ -51,7 +51,7 @@ __all__ = ["ReportedValues", "ServerSession"]
 MAX_REPORTS = 64
 """Maximum number of reports that wait; they are collected once a second."""
 ReportedValues = tuple[float, int, int | None, Mapping[str, float | None]]
-"""When (in seconds since 1970), after how many steps, in which epoch, and the values by name."""
+"""A report: time in seconds since 1970, steps, epoch, values by name."""
 
 
 class ServerSession:

@@ -16,7 +16,7 @@ from .graph_cache import RecurringGraph
 __all__ = ["LARGEST", "ReadHeader", "RecentHeaders"]
 
 LARGEST = 1 << 14
-"""Bytes of a header that is kept; parsed it takes some twenty times as many. Large graphs are sent by their hash."""
+"""Maximum bytes of a cached header; parsed, it takes about twenty times as much."""
 MOST = 64
 """Number of headers to cache."""
 

@@ -16,9 +16,9 @@ from ..checkpoint_store import FileCheckpoints, check_available
 __all__ = ["CheckpointRequests"]
 
 STORING = 256
-"""Checkpoints of one worker that are saved or loaded at a time: one for each of its sessions, and some."""
+"""Maximum number of checkpoints of one worker in transfer at a time."""
 PASSED_S = 10.0
-"""Seconds that a descriptor stays open while it is on its way to the worker."""
+"""Seconds that a descriptor stays open while it is sent to the worker."""
 
 _log = structlog.get_logger("opbox.workers")
 

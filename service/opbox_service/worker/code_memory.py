@@ -22,7 +22,7 @@ from .scratch_dirs import size_of
 __all__ = ["PROCESS_BYTES", "CodeMemory"]
 
 PROCESS_BYTES = 80 << 20
-"""Bytes that a process has before its session holds anything."""
+"""Bytes of a process before its session holds anything."""
 
 
 class CodeMemory:

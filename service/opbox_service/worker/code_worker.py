@@ -48,16 +48,16 @@ PASSED_TO_OPERATORS = tuple(
         *("ALLOW_TF32", "C_KERNELS", "COMPUTE_LEVEL", "CUBINS", "CUDNN", "CUDNN_TUNE", "DISABLE", "UNWRITTEN"),
     )
 )
-"""Variables that decide how operators compute: a session with code has the numbers, and the speed, of the others."""
+"""Variables that change how operators compute; code processes get them, to compute as workers do."""
 PASSED_BEGINNINGS = ("LC_", "CUDA_", "NVIDIA_", "CUPY_", "MKL_", "OMP_", "OPENBLAS_")
-"""Beginnings of the variables that such a process has from the server's environment; none could be a secret."""
+"""Prefixes of harmless environment variables that a code process inherits."""
 TRACE_BYTES = 1 << 16
 LATE_S, SILENT_S = 2.0, 5.0
-"""Between two looks at it; and how long it may be silent at the least."""
+"""Seconds without a check before the supervisor counts as late; seconds of silence a process is allowed."""
 WORKING = 0.1
-"""The part of a processor's time from which on a process is at work, whether anybody calls or not."""
+"""Share of a core from which on a process counts as busy."""
 LAST_WORDS_S, LONGEST_LAST_WORDS_S = 0.05, 1.0
-"""Between asking a process for its stack, or for its times, and ending it; and at the most, where a machine is busy."""
+"""Seconds to wait for a process's stack or times before killing it: usual, and maximum on a busy machine."""
 
 _log = structlog.get_logger("opbox.code")
 

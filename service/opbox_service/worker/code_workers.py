@@ -35,7 +35,7 @@ from .worker import Worker
 __all__ = ["CodeWorkers"]
 
 REMEMBERED = 10_000
-"""Ended sessions whose owners still learn why they ended."""
+"""Number of ended sessions whose end is remembered, to tell their owners why."""
 WATCH_S, MEASURE_S = 0.1, 0.5
 STRAYS_S = 0.5
 """Seconds between two searches for strays, while there are sessions to leave any."""

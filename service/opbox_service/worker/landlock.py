@@ -21,10 +21,10 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE, _IOCTL = 1, 1 << 1, 1 <
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""The number of rights over files in each version of the interface."""
+"""Number of file rights by Landlock version."""
 _TCP = 0b11
 _SCOPES = 0b11
-"""Abstract sockets and signals that leave the sandbox."""
+"""Scope bits that block abstract sockets and signals to processes outside."""
 
 
 class _Ruleset(ctypes.Structure):

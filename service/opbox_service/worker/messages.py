@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["DEVICE_LOST", "LARGEST", "call", "read", "receive", "send", "write"]
 
 DEVICE_LOST = 79
-"""The exit status of a worker whose GPU failed so that every further call of the process would."""
+"""Exit status of a worker whose GPU is unusable for the process."""
 LARGEST = 1 << 17
-"""No message is longer; the kernel's buffer for one such socket holds two hundred thousand bytes."""
+"""Maximum bytes of a message; the kernel's socket buffer holds about 200,000."""
 
 _INT = 4
 """Bytes of a descriptor's number."""

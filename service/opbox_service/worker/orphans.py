@@ -20,7 +20,7 @@ from .processes import all_processes
 __all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays"]
 
 USERS = 500
-"""User ids to choose from; as many above are taken by what ends all processes of one."""
+"""Number of user ids for code; as many above them serve to kill a user's processes."""
 _END_ALL = "import os, sys; user, other = map(int, sys.argv[1:]); os.setresuid(other, user, other); os.kill(-1, 9)"
 _PR_SET_CHILD_SUBREAPER = 36
 _turns = itertools.count(int.from_bytes(os.urandom(2), "little"))

@@ -11,9 +11,9 @@ from collections.abc import Callable
 __all__ = ["Output"]
 
 BURST, RATE = 1 << 16, 1 << 13
-"""Bytes that are logged at once, and in a second."""
+"""Bytes of output to log at once, and per second."""
 LINE = 4096
-"""Bytes of a line; what is longer is logged in parts."""
+"""Maximum bytes of a logged line; longer lines are split."""
 READ, PAUSE_S = 1 << 20, 0.05
 """Bytes that are read at a time, and how long after that: whoever prints without an end neither fills a log nor keeps
 the server busy."""

@@ -53,7 +53,7 @@ REPORT_S = 0.05
 LISTED = 64
 """Maximum number of rows in a message, well below its size limit."""
 REPORTED = 16
-"""Rows of a message with values of trainings, whose names are long at the most."""
+"""Maximum number of rows in a message with reported values."""
 SWITCH_S = 0.001
 """Seconds that a thread may keep the interpreter's lock while others want it: a small call takes it a few times."""
 

@@ -44,11 +44,11 @@ from .worker import Worker
 __all__ = ["ProcessPool"]
 
 ENDED_FIRST = 1000
-"""Sessions that ended before it was known that they had begun."""
+"""Number of sessions to remember that ended before their start was reported."""
 SHARE_S = 1.0
 """Seconds between two distributions of the processors."""
 REMEMBERED = 100_000
-"""Sessions whose worker is known; those of the longest ago are forgotten first, when they have ended."""
+"""Number of sessions whose worker is remembered; the oldest ended ones are dropped first."""
 
 _log = structlog.get_logger("opbox.workers")
 

@@ -21,7 +21,7 @@ from .processes import set_niceness, set_niceness_of_user
 __all__ = ["ProcessorShares", "Sharer", "steps_of"]
 
 STEP = 1.25
-"""Linux gives a process this times the processor time of one that is a step of niceness nicer."""
+"""Factor in processor time between two steps of niceness on Linux."""
 LATELY_S = 5.0
 """Seconds that an owner's call counts; one that runs counts as long as it does."""
 

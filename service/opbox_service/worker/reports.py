@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["Reports", "check_count", "check_problem"]
 
 UPLOADS, UPLOADS_S = 1000, 60.0
-"""Pieces of code of one worker that are recorded one by one, in so many seconds."""
+"""Maximum number of uploads to record one by one per worker, and the seconds it applies to."""
 TEXT = 512
-"""Characters of an owner's, a session's or an operator's name."""
+"""Maximum number of characters of a name in a report."""
 
 
 class Reports:

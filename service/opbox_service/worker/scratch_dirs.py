@@ -13,7 +13,7 @@ __all__ = ["make_dir", "remove", "remove_leftovers", "size_of", "started"]
 
 PREFIX = "opbox-code-"
 TOO_MUCH = 1 << 62
-"""The number of files of a folder that cannot be counted."""
+"""File count of a folder that cannot be read."""
 
 
 def make_dir(user: int) -> str:

@@ -28,7 +28,7 @@ from .worker import Worker
 __all__ = ["SessionMoves", "carry"]
 
 PAUSE_S = 0.02
-"""Until a call is tried again of which a worker says that its session moves, when nothing else says so."""
+"""Seconds before a call to a moving session is repeated."""
 
 _log = structlog.get_logger("opbox.code")
 

@@ -39,7 +39,7 @@ LAST_S = 0.2
 DROPS_S = 0.2
 """Seconds between two messages that nobody asked for, at the least and on average; one comes in a second or fewer."""
 MOST_DROPS = 1000.0
-"""Messages that come at once, after the API process was held up: more than a connection has room for."""
+"""Maximum burst of messages after the API process was blocked."""
 
 _log = structlog.get_logger("opbox.workers")
 

@@ -12,7 +12,7 @@ from ...base import value_text
 __all__ = ["UNKNOWN_INDEX", "Vocabulary"]
 
 UNKNOWN_INDEX = 0
-"""The number of every token that a vocabulary does not have."""
+"""Index of every unknown token."""
 
 
 class Vocabulary:

@@ -52,9 +52,9 @@ BINARY = {
 }
 """The operator of two arrays, and those of an array and a number on its right and on its left."""
 EXACT = 2**53
-"""Integers up to this one are parameters of operators without a rounding."""
+"""Largest integer that an operator's parameter holds exactly."""
 LARGEST = float(np.finfo(np.float32).max)
-"""What Clip takes for bounds that are left out before opset 11."""
+"""Default bound of Clip before opset 11."""
 MANY = {"Max": "broadcast_maximum", "Min": "broadcast_minimum", "Sum": "broadcast_add"}
 
 

@@ -30,7 +30,7 @@ from .live import LiveBytes
 __all__ = ["GROWTH", "shared_products"]
 
 GROWTH = 1.05
-"""The factor by which the memory that is alive at once may grow."""
+"""Maximum factor by which peak memory may grow."""
 _TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 _log = logging.getLogger(__name__)

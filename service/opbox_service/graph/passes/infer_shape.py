@@ -28,7 +28,7 @@ from .fixpoint import Fixpoint, by_side, check_names, inferred_before
 __all__ = ["Shapes", "apply_shape_rule", "infer_shape"]
 
 TRIED_NODES = 100_000
-"""Nodes that are looked at, over all trials, to find the arguments that an error asks for."""
+"""Maximum number of nodes to visit, over all trials, to find the arguments that an error asks for."""
 
 
 @dataclass(frozen=True, slots=True)
