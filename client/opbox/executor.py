@@ -290,7 +290,7 @@ class Executor(Freed):
 
     @cached_property
     def _description(self) -> dict[str, Any]:
-        """What the engine tells of the executor; waits for its `bind`."""
+        """Return the engine's description of the executor; wait for its `bind`."""
         return self._session.describe(self._id, "describe_executor")
 
 

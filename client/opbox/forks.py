@@ -41,7 +41,7 @@ def of_the_parent() -> MXNetError:
 
 
 def at_end_of_child(end: Callable[[], object]) -> None:
-    """Have a child of `multiprocessing`, which runs no functions of `atexit`, call `end` before it ends."""
+    """Call `end` before a child of `multiprocessing` ends, as such children run no `atexit` functions."""
     util = sys.modules.get("multiprocessing.util")
     if _is_child and util is not None:
         util.Finalize(None, end, exitpriority=0)

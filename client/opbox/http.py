@@ -349,7 +349,7 @@ def _asks_for_tls(response: http.client.HTTPResponse, body: Any) -> bool:
 
 
 def _reply(response: http.client.HTTPResponse, body: Any, method: str, path: str) -> Reply | MXNetError | None:
-    """What opbox has answered, with a reply or an error; None where somebody else has."""
+    """Return opbox's reply or error; None for an answer of another server."""
     length = response.getheader(wire.HEADER_LENGTH, "")
     length = length if length.isdecimal() else ""
     if not length and not response.getheader("Content-Type", "").startswith("application/json"):

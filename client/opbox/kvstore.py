@@ -68,7 +68,7 @@ class KVStoreBase:
 
     @staticmethod
     def register(klass: Store) -> Store:
-        """Let `create` make stores of this class by its name in small letters; a decorator."""
+        """Register a store class for `create` under its name in lower case; a decorator."""
         KVStoreBase.kv_registry[klass.__name__.lower()] = klass
         return klass
 
@@ -199,7 +199,7 @@ class KVStore(KVStoreBase):
     # ---- updates
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        """Have pushes update the stored values by an optimizer.
+        """Update the stored values by an optimizer on every push.
 
         Raises:
             TypeError: something else.
@@ -214,7 +214,7 @@ class KVStore(KVStoreBase):
         self._set_updater(get_updater(optimizer))
 
     def set_updater(self, updater: Callable[..., Any]) -> None:
-        """Have pushes call `updater(key, sum, stored)`, which changes the stored value in place; strings as bytes."""
+        """Call `updater(key, sum, stored)` on every push; it changes the stored value in place."""
         if not callable(updater):
             raise TypeError(f"set_updater: expected a function of key, gradient and weight, got {value_text(updater)}")
         self._updater = updater
@@ -269,7 +269,7 @@ class KVStore(KVStoreBase):
         updater.set_states(states)
 
     def barrier(self) -> None:
-        """Nothing: there is one worker."""
+        """Do nothing: there is one worker."""
 
     _barrier = barrier
 

@@ -1,4 +1,4 @@
-"""One place of a notebook's cell whose content follows what happens."""
+"""An output area of a notebook cell that is updated in place."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Monitor:
         self.exes: list[Any] = []
 
     def stat_helper(self, name: str, array: NDArray) -> None:
-        """Called by an executor with each operator's outputs, and with `monitor_all` its inputs."""
+        """Receive each operator's outputs, and with `monitor_all` its inputs, from an executor."""
         if self._collects(name):
             self.queue.append((self.step, name, self.stat_func(array)))
 

@@ -82,7 +82,7 @@ def not_opbox_error(answer: HttpAnswer) -> MXNetError:
 
 
 def _words(answer: HttpAnswer) -> str:
-    """How the answer describes itself."""
+    """Return a short description of the answer, from its own text."""
     text = answer.body.decode("utf-8", "replace").strip()
     title = _TITLE.search(text)
     if title is not None:
@@ -112,7 +112,7 @@ def _short(text: str) -> str:
 
 
 def _advice(answer: HttpAnswer) -> str:
-    """What the answer means, and what to do."""
+    """Return what the answer means, and what to do."""
     status = answer.status
     if 300 <= status < 400:
         base = answer.location.removesuffix(answer.path) if answer.location.endswith(answer.path) else ""

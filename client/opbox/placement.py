@@ -1,4 +1,4 @@
-"""Where a symbol's arrays lie when its nodes are in groups, `AttrScope(ctx_group=…)`, which have their contexts."""
+"""Places a symbol's arrays on the contexts of its groups (`AttrScope(ctx_group=…)`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server of a session takes in one request, as the session's opening tells: more of it is not sent."""
+"""The server's limits for one request, learnt when a session opens and checked before sending."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _was_interrupted = False
 
 
 def _end_as_interrupted() -> None:
-    """Let the process end as one that SIGINT has ended, by which a shell ends its loop, too.
+    """End the process as if by SIGINT, so that a shell ends its loop too.
 
     Python notes it when a text of source ends so, and forgets it at the next text: what runs at the exit has run some.
     """
@@ -67,7 +67,7 @@ def _report_of_thread(failure: threading.ExceptHookArgs) -> None:
 
 
 def _short_text(error: BaseException, tb: TracebackType | None) -> str | None:
-    """What to print in place of Python's report; None where that is to stay."""
+    """Return what to print instead of Python's report; None to keep Python's."""
     if os.environ.get("OPBOX_DEBUG"):
         return None
     from opbox_protocol.errors import InternalError

@@ -54,7 +54,7 @@ PATIENCE = 60.0
 PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
 """Seconds before the first retry, doubled each time, and their maximum."""
 LOST = "all arrays and executors there are lost; fit(checkpoint_every=…) goes on from a checkpoint after a loss"
-"""What the end of a server means for a session."""
+"""What an error says about a session whose server has ended."""
 KEPT_WARNINGS = 100
 """Number of the engine's last warnings to keep."""
 KEPT_BATCHES = 256
@@ -326,7 +326,7 @@ class Session(AfterFork):
         self._cancelling.wait()
 
     def _begin_to_cancel(self, last: CommandBatch | None = None) -> None:
-        """Have a thread cancel all batches; later ones are sent when that is done.
+        """Cancel all batches in a thread; send later ones after that.
 
         Args:
             last: nothing happens when another batch has been handed over since.
@@ -353,7 +353,7 @@ class Session(AfterFork):
             self._give_up(self._here)
 
     def _give_up(self, batch: CommandBatch) -> None:
-        """Have the engine stop a batch that an interrupted program no longer waits for, unless it ends soon.
+        """Stop an interrupted program's batch on the engine, unless it ends soon.
 
         A batch that changes what was there before goes on to its end: half of a step would be lost otherwise.
         """
@@ -374,7 +374,7 @@ class Session(AfterFork):
         return freed
 
     def _take_recorded(self) -> CommandBatch:
-        """What is recorded, as a batch; behind it what was freed before."""
+        """Return the recorded commands as a batch, followed by earlier frees."""
         freed = self._take_freed()
         batch, recorded = CommandBatch(), self._recorded
         for _ in range(len(recorded)):  # no fewer than were recorded when the arrays were freed
@@ -551,7 +551,7 @@ class Session(AfterFork):
             self._transport.another().call("DELETE", routes.SESSION.format(id=self.id))
 
     def _end(self) -> bool:
-        """Have the threads send what is recorded and end; False when they have been told before."""
+        """Let the threads send what is recorded, then end; False if they were told before."""
         with self._lock:
             if self._closed:
                 return False

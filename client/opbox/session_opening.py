@@ -50,7 +50,7 @@ def reports_wanted() -> bool:
 
 
 def _program() -> str:
-    """What runs, in a word: a script's name without its folder, a module, "notebook" or "python"."""
+    """Return the program's name: script, module, "notebook" or "python"."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if "ipykernel" in sys.modules:

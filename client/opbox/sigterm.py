@@ -19,7 +19,7 @@ PATIENCE_S = 5.0
 
 
 def end_at_sigterm(end: Callable[[], object]) -> None:
-    """Have `end` called when SIGTERM comes, by a thread; the process dies of it then, or when `end` takes too long.
+    """On SIGTERM call `end` in a thread, then let the process die of the signal.
 
     Only the main thread can see to it: called by another, it does nothing.
     """

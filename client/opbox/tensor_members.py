@@ -1,4 +1,4 @@
-"""What to write in place of members that newcomers expect of NDArrays and Symbols."""
+"""Suggestions for members of other libraries' tensors that NDArrays and Symbols lack."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MEMBERS: dict[str, dict[str, str]] = {
         "backward": _EXECUTOR,
     },
 }
-"""What to write in place of members that newcomers expect of tensors, by class and name."""
+"""The suggestions by class and name."""
 
 
 def member_error(owner: Any, name: str) -> AttributeError:

@@ -35,7 +35,7 @@ _LAST = getattr(signal, "SIGRTMIN", 65) - 1
 _NUMBERS = tuple(
     sorted(int(n) for n in signal.valid_signals() - {getattr(signal, name, 0) for name in _FAULTS} if n <= _LAST)
 )
-"""Those that handlers are looked for; real-time signals are for other uses than to interrupt a program."""
+"""The signals that are shielded; real-time signals do not interrupt programs."""
 _OURS = ("opbox", "opbox_protocol", "opbox_ops", "opbox_service")
 _INSTALLED = tuple({os.path.dirname(os.__file__) + os.sep, sys.prefix + os.sep, sys.base_prefix + os.sep})
 

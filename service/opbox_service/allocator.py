@@ -68,7 +68,7 @@ class FreedMemory:
             self._nbytes = (self._nbytes or 0) + nbytes
 
     def add_with(self, nbytes: int, holder: Any) -> None:
-        """So many bytes will have been freed when `holder`, which keeps them, is gone itself."""
+        """Count `nbytes` as freed once `holder`, which keeps them, is collected."""
         with self._lock:
             self._awaited.append((nbytes, weakref.ref(holder)))
 
@@ -102,7 +102,7 @@ class FreedMemory:
 
 
 def cap_memory(nbytes: int) -> None:
-    """Let this process take so many bytes more, and some: past that an allocation fails, for the call that makes it.
+    """Limit this process to `nbytes` more, plus a reserve; allocations beyond that fail.
 
     The ledger refuses first; this is for what no ledger sees, such as a library's own temporaries. Without it the
     system would end the process, and with it everybody's sessions. Shared buffers are not in it.

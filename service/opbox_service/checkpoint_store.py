@@ -223,7 +223,7 @@ def _absent(name: str) -> NotFoundError:
 
 
 def _sync(folder: Path) -> None:
-    """Have the folder's entries on the disk."""
+    """Flush the folder's entries to disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -100,7 +100,7 @@ _transports: WeakSet[EmbeddedTransport] = WeakSet()
 
 
 def _before_fork() -> None:
-    """Have no other thread in the midst of something, for it is not in the child; nor threads that share a loop."""
+    """Wait before a fork until no other thread is in the middle of a call: the child lacks these threads."""
     if _engine is not None:
         _engine.wait_until_idle()
         release_threads()

@@ -372,7 +372,7 @@ class Ledger:
             return budget
 
     def limit(self, owner: str, nbytes: int, elsewhere: Mapping[str, int]) -> None:
-        """Let an owner have so many bytes on each device (0: as many as others), with what it has elsewhere of them."""
+        """Set an owner's limit on each device (0: as for others), minus what the owner uses elsewhere."""
         if self._limits.get(owner, NO_LIMIT) == (nbytes, elsewhere):
             return
         with self._lock:
@@ -382,7 +382,7 @@ class Ledger:
                     budget.limit = self._limit_of(owner, device)
 
     def bound(self, device: str, nbytes: int) -> None:
-        """Let all owners together have so many bytes on a device, if that is less than there is (0: what there is)."""
+        """Set the limit of all owners together on a device (0: all its memory)."""
         whole = self.whole(device)
         limit = min(nbytes, whole) if nbytes else whole
         if self._bounds.get(device, whole) == limit:

@@ -313,7 +313,7 @@ class Turns:
         return len(self._running) < self._slots and owner.at_work < self._most_of_owner and not owner.waits
 
     def _wait_on(self, again: Job) -> None:
-        """Have a call wait in the middle of its work: before its owner's others, but behind its session's.
+        """Queue a call that is in the middle of its work: before its owner's others, behind its session's.
 
         Those come after it in the session whenever they run; what they have to do is to take their place there.
         """

@@ -32,7 +32,7 @@ def ops_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _name_files(ctx: click.Context, param: click.Parameter, files: Sequence[str]) -> None:
-    """Have the engine load the files when it starts."""
+    """Let the engine load the files when it starts."""
     if not files:
         return
     url = os.environ.get("OPBOX_URL")

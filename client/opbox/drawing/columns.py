@@ -64,7 +64,7 @@ def _conflicts(rows: Rows) -> set[tuple[int, int]]:
 
 
 def _layout(rows: Rows, conflicts: set[tuple[int, int]], *, down: bool, mirrored: bool) -> dict[int, float]:
-    """One of the four: x by item."""
+    """Compute one of four candidate layouts: x by item."""
     sign = -1.0 if mirrored else 1.0
     ordered = [row[::-1] if mirrored else row for row in (rows.rows if down else rows.rows[::-1])]
     pieces: Pieces = rows.above if down else rows.below

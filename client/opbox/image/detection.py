@@ -33,7 +33,7 @@ def CreateMultiRandCropAugmenter(
     max_attempts: Any = 50,
     skip_prob: float = 0,
 ) -> DetRandomSelectAug:
-    """One of several random crops at random. An argument is a list of a value for each, or one value for all.
+    """Choose one of several random crops. Arguments are lists with a value for each, or one value for all.
 
     Args:
         min_object_covered, aspect_ratio_range, area_range, min_eject_coverage, max_attempts: as of `DetRandomCropAug`.

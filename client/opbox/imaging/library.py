@@ -12,7 +12,7 @@ __all__ = ["ImageLibrary", "library"]
 
 
 class ImageLibrary(Protocol):
-    """What images are decoded and resized by. All images are arrays (height, width, channels), RGB."""
+    """Decodes and resizes images. All images are arrays (height, width, channels), RGB."""
 
     def decode(self, data: bytes, channels: int | None) -> Image | None:
         """The image in an encoded file; None if it is none.

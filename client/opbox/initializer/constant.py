@@ -39,7 +39,7 @@ class One(Initializer):
 
 @register
 class Constant(Initializer):
-    """One value, or an array of the parameter's shape."""
+    """Fill with one value, or with an array of the parameter's shape."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(value=value)

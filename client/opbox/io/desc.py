@@ -45,7 +45,7 @@ class DataDesc(_NameShape):
 
 
 class DataBatch:
-    """One batch.
+    """A batch of data and labels.
 
     Attributes:
         data, label: lists of arrays (`label` may be None).

@@ -50,7 +50,7 @@ class RecordFiles:
         return len(self.places)
 
     def name(self, number: int) -> str:
-        """Where a record is, for errors: its file and byte."""
+        """Return a record's file and byte offset, for errors."""
         file, place = self.places[number]
         return f"{self._maps[file][0]}: the record at byte {place}"
 
@@ -105,7 +105,7 @@ def _head(path: Path, data: mmap.mmap | bytes, place: int) -> tuple[int, int]:
 
 
 def _places(path: Path, data: mmap.mmap | bytes) -> list[int]:
-    """Where the records of a file begin."""
+    """Return the offsets of a file's records."""
     places, place, size = [], 0, len(data)
     while place < size:
         kind, length = _head(path, data, place)

@@ -33,7 +33,7 @@ _KEYS: Mapping[str, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs.
+    """A case: one set of inputs for an operator.
 
     Attributes:
         inputs: shapes (tuples) or values by name; those left out are inferred.

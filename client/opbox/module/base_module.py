@@ -215,7 +215,7 @@ class BaseModule:
         raise self._undefined("update_metric")
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a monitor see the executors."""
+        """Attach a monitor to the executors."""
         raise self._undefined("install_monitor")
 
     # ---- for the methods above

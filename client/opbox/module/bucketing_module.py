@@ -321,7 +321,7 @@ class BucketingModule(BaseModule):
         self._current.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a monitor see the executors of all buckets, those to come included."""
+        """Attach a monitor to the executors of all buckets, future ones included."""
         self._check_ready(params=False)
         self._monitor = mon
         for module in self._buckets.values():

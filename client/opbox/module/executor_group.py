@@ -92,7 +92,7 @@ class DataParallelExecutorGroup:
         ]
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a monitor see all executors."""
+        """Attach a monitor to all executors."""
         self._module.install_monitor(mon)
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:

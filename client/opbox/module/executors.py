@@ -26,7 +26,7 @@ __all__ = ["Executors", "WriteCount"]
 
 
 class WriteCount:
-    """How often parameters have been written to; all modules that share the arrays share the count."""
+    """Number of writes to the parameters; modules that share the arrays share the count."""
 
     __slots__ = ("value",)
 

@@ -332,7 +332,7 @@ class Module(BaseModule):
     update_metric = results.update_metric
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a `Monitor` see the arrays of each device's executor."""
+        """Attach a `Monitor` to each device's executor."""
         for replica in self._bound.replicas:
             mon.install(replica.current)
 

@@ -141,7 +141,7 @@ class NanFinder:
         self._sums.append((what, nd.sum(array * 0), nd.sum(array != array)))
 
     def source(self) -> str | None:
-        """What is the first that is not finite, of the step since the last call; None where nothing is NaN."""
+        """Return the first array of the last step that is not finite; None if all are."""
         if self._executor is None:
             return None
         for name, gradient in self._executor.grad_dict.items():

@@ -70,7 +70,7 @@ class Parameters:
         bound.writes.value += 1
 
     def _remedy(self, name: str) -> str:
-        """What to do about an argument or state that the values lack."""
+        """Handle an argument or state that the values lack."""
         kind = "aux_params" if name in self._names.auxiliary else "arg_params"
         if kind == "arg_params" and name not in self._names.labels and name.endswith("_label"):
             return f"it looks like the label: allow_missing=True leaves it out, label_names=[{name!r}] feeds it"

@@ -116,7 +116,7 @@ class PythonModule(BaseModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Nothing: there are no parameters."""
+        """Do nothing: there are no parameters."""
         self.params_initialized = True
 
     def init_optimizer(
@@ -126,11 +126,11 @@ class PythonModule(BaseModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Nothing: there are no parameters."""
+        """Do nothing: there are no parameters."""
         self.optimizer_initialized = True
 
     def update(self) -> None:
-        """Nothing: there are no parameters."""
+        """Do nothing: there are no parameters."""
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         """Take the outputs into a metric, if the module is bound with labels.

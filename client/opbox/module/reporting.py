@@ -1,4 +1,4 @@
-"""What a training reports of itself to its server, whose page draws curves of it: metrics, as `fit` has them.
+"""Reports a training's metrics to the server, whose page draws their curves.
 
 Reports travel with the steps: they make no request of their own, and nothing waits for a value because of them.
 OPBOX_REPORT=0 switches them off.

@@ -246,7 +246,7 @@ class SequentialModule(BaseModule):
                 module.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a monitor see the executors of all modules."""
+        """Attach a monitor to the executors of all modules."""
         self._check_ready(params=False)
         for module in self._modules:
             module.install_monitor(mon)

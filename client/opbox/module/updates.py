@@ -1,4 +1,4 @@
-"""How a module's parameters are updated on several devices: by a key-value store, or by an optimizer on each device."""
+"""Updates parameters on several devices: by a key-value store, or by an optimizer on each device."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def initialize_kvstore(
 def update_params_on_kvstore(
     param_arrays: Arrays, grad_arrays: Arrays, kvstore: Any, param_names: Sequence[str]
 ) -> None:
-    """Have the store add the devices' gradients up and update its weights, which all devices get."""
+    """Let the store sum the devices' gradients, update its weights and copy them to all devices."""
     trained = [
         (name, grads, arrays)
         for name, arrays, grads in zip(param_names, param_arrays, grad_arrays, strict=True)

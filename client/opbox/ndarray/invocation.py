@@ -61,7 +61,7 @@ def invoke(
 
 
 def _record(form: InvokeForm, inputs: Sequence[Handle], out: Any = None, ctx: Any = None) -> Any:
-    """Have the session run an operator; see `invoke`."""
+    """Run an operator in a session; see `invoke`."""
     numbers = []
     try:
         session = inputs[0]._session if inputs and out is None else session_of(form.op, inputs, out, ctx)

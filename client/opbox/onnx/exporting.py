@@ -28,7 +28,7 @@ Dims: TypeAlias = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class ExportCall:
-    """One call of an operator.
+    """A call of an operator, to be converted.
 
     Attributes:
         node: the call in the symbol.

@@ -29,7 +29,7 @@ __all__ = ["IMPORTERS", "Array", "ImportCall", "ImportGraph", "Importer", "conve
 
 
 class ImportCall:
-    """One node.
+    """A node of an ONNX model, to be converted.
 
     Attributes:
         graph: what is known of the others.

@@ -73,7 +73,7 @@ _live: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
 
 
 class Definition:
-    """One operator's code.
+    """The source of one operator.
 
     Args:
         kind: one of KINDS.

@@ -1,4 +1,4 @@
-"""Where values were written: the file, the line and the globals of a class or function, and cells of notebooks."""
+"""Finds file, line and globals of classes and functions, notebook cells included."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def loads(raw: bytes, classes: Collection[tuple[str, str]]) -> Any:
 
 
 class _PickledArray:
-    """What an NDArray of a pickle is made with."""
+    """Builds an NDArray from a pickle."""
 
     def __init__(self, handle: None = None) -> None:
         self.raw: bytes | None = None

@@ -1,4 +1,4 @@
-"""Where time goes, as `mx.profiler`: what operators take on the engine, and what a program marks, as a Chrome trace.
+"""`mx.profiler`: records operators' times on the engine and a program's own marks, as a Chrome trace.
 
 mx.profiler.set_config(filename="profile.json", aggregate_stats=True)
 mx.profiler.set_state("run")

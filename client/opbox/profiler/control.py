@@ -211,7 +211,7 @@ def dump_profile() -> None:
 
 
 def set_kvstore_handle(handle: Any) -> None:
-    """Nothing: no kvstore here has servers to profile."""
+    """Do nothing: no kvstore here has servers to profile."""
 
 
 write_at_exit(_write)

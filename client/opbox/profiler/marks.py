@@ -1,4 +1,4 @@
-"""What a program marks in its profile: tasks, frames and events that last, counters, instants. Times are of its own."""
+"""A program's own marks in its profile: tasks, frames, events, counters, instants."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def now_us() -> float:
 
 @dataclass
 class Recording:
-    """What is recorded, and how.
+    """Settings of a recording.
 
     Attributes:
         kinds: what engines are to time.
@@ -84,7 +84,7 @@ class Recording:
                 self._tell(session)
 
     def begin(self, session: Session) -> None:
-        """Have a session that was just opened recorded, if others are."""
+        """Record a new session if others are recorded."""
         if self.active:
             with self._lock:
                 self._tell(session)
@@ -181,7 +181,7 @@ RECORDING = Recording()
 
 
 def write_at_exit(write: Callable[[], None]) -> None:
-    """Have `write` called when the process ends while something is recorded, as MXNet writes its file then."""
+    """Call `write` at exit if something is being recorded, as MXNet does."""
 
     def at_exit() -> None:
         if RECORDING.started and RECORDING.events:

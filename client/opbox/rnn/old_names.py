@@ -1,4 +1,4 @@
-"""What scripts for older MXNets call."""
+"""Functions under the names that older MXNet versions had."""
 
 from __future__ import annotations
 

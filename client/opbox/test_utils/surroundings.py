@@ -31,7 +31,7 @@ def default_context() -> Any:
 
 
 def set_default_context(ctx: Any) -> None:
-    """Let tests run on `ctx`; None goes back to the current context."""
+    """Run tests on `ctx`; None returns to the current context."""
     global _default
     _default = ctx
 

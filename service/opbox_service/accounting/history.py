@@ -22,7 +22,7 @@ MAX_POINTS, MAX_POINTS_ENDED = 600, 150
 
 
 class ReportedMetrics(NamedTuple):
-    """What a training reported: when (in seconds since 1970), after how many steps, in which epoch, which values."""
+    """A report of a training: time in seconds since 1970, steps, epoch, values."""
 
     time: float
     steps: int
@@ -148,7 +148,7 @@ class SessionHistory:
         return [record.json() for record in sorted(records, key=lambda record: -record.created)]
 
     def watched(self, owner: str, id: str) -> dict[str, Any]:
-        """What the stream of events tells of an open session: how much was reported, and the latest points."""
+        """Return the reports of an open session for the event stream: their number and the latest points."""
         record = self._owners.get(owner, {}).get(id)
         if record is None:
             return {"reported": 0, "latest": {}}

@@ -55,7 +55,7 @@ class RequestCounts(Collector):
         self._received = self._sent = self._commands = 0
 
     def count(self, method: str, route: str, status: int, seconds: float, received: int, sent: int, owner: str) -> None:
-        """One request was answered; `route` is the path with its parameters' names, so that there are few labels."""
+        """Count an answered request; `route` is the path with parameter names, so that labels are few."""
         requests = self._requests.get((method, route, status))
         if requests is None:
             requests = self._begin(method, route, status)
@@ -97,7 +97,7 @@ class RequestCounts(Collector):
         return requests
 
     def _buckets(self, durations: _Durations) -> list[tuple[str, float]]:
-        """Each bound, and how many requests took no longer."""
+        """Return each bound with the number of requests that took no longer."""
         total, buckets = 0, list[tuple[str, float]]()
         for bound, count in zip(self._bounds, list(durations.by_bucket), strict=True):
             total += count

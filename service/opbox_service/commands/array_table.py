@@ -280,7 +280,7 @@ class ArrayTable:
         return self.profile
 
     def end_profile(self) -> None:
-        """Let go of the profile, if there is one."""
+        """Drop the profile, if there is one."""
         if self._profile_memory is not None:
             self._profile_memory.drop()
         self.profile = self._profile_memory = None
@@ -373,11 +373,11 @@ class ArrayTable:
             self._watched.add(id, entry.executor.packed)
 
     def drop(self, id: int) -> None:
-        """Let go of a number; nothing happens when it is not in use."""
+        """Free an id; unknown ids are ignored."""
         self.drop_all((id,))
 
     def drop_all(self, ids: Sequence[int]) -> None:
-        """Let go of numbers, as `drop`; what is counted here is given back at once for all."""
+        """Free ids, as `drop` does; return their memory to the budget at once."""
         pop, nbytes = self._entries.pop, 0
         for id in ids:
             entry = pop(id, None)
@@ -388,7 +388,7 @@ class ArrayTable:
         self.budget.give(nbytes)
 
     def clear(self) -> None:
-        """Let go of all numbers."""
+        """Free all ids."""
         self.drop_all(list(self._entries))
         self.end_profile()
 

@@ -34,7 +34,7 @@ class Put(Command):
 
 
 class Write(Command):
-    """A tensor of the request into an array that exists, in place, cast if need be."""
+    """Write a tensor of the request into an existing array, with a cast if needed."""
 
     do: Literal["write"]
     id: Id
@@ -47,7 +47,7 @@ class Write(Command):
 
 
 class Zeros(Command):
-    """New arrays of zeros, all of one shape and type."""
+    """Create arrays of zeros, all of one shape and type."""
 
     do: Literal["zeros"]
     ids: Ids
@@ -68,7 +68,7 @@ class Zeros(Command):
 
 
 class Copy(Command):
-    """One array into another, cast if need be; `to` is made when it does not exist."""
+    """Copy an array into another, with a cast if needed; create `to` if it does not exist."""
 
     do: Literal["copy"]
     source: Id = Field(alias="from")
@@ -133,7 +133,7 @@ class View(Command):
 
 
 class Fetch(Command):
-    """An array into the answer's outputs, under the name `as`."""
+    """Send an array in the answer's outputs, under the name `as`."""
 
     changes_arrays: ClassVar[bool] = False
 
@@ -146,7 +146,7 @@ class Fetch(Command):
 
 
 class Describe(Command):
-    """Shape, datatype and device of an array, in the answer's results."""
+    """Report an array's shape, datatype and device in the answer's results."""
 
     changes_arrays: ClassVar[bool] = False
 
@@ -159,7 +159,7 @@ class Describe(Command):
 
 
 class Free(Command):
-    """Let go of arrays, executors and kernels; ids that do not exist are passed over."""
+    """Free arrays, executors and kernels; unknown ids are ignored."""
 
     changes_arrays: ClassVar[bool] = False
     always_runs: ClassVar[bool] = True

@@ -27,7 +27,7 @@ __all__ = ["COMMANDS", "bind_entries", "recurring_run"]
 
 
 class Bind(Command):
-    """An executor over arrays of the session; `outputs` become arrays that each run writes.
+    """Bind a graph to arrays of the session; each run writes the arrays `outputs`.
 
     `eliminate_common_expr`: whether equal calls on the same inputs are computed once.
     """

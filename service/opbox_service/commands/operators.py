@@ -27,7 +27,7 @@ KNOWN_FORMS = 4096
 
 
 class Invoke(Command):
-    """One operator on arrays. `outputs` are its visible outputs; null drops one."""
+    """Run one operator on arrays. `outputs` are its visible outputs; null drops one."""
 
     do: Literal["invoke"]
     op: str
@@ -194,7 +194,7 @@ class UpdateCall(Strict):
 
 
 class Update(Command):
-    """An optimizer's operator over many weights: output 0 goes into input 0 in place."""
+    """Run an optimizer's operator over many weights; output 0 replaces input 0 in place."""
 
     do: Literal["update"]
     op: str
@@ -219,7 +219,7 @@ class Update(Command):
 
 
 def _together(op: Op, backend: Any, steps: Sequence[tuple[Any, Any]]) -> Callable[[], None] | None:
-    """One call for the steps of many weights, where the device has one for them."""
+    """Return one call for the updates of many weights, if the device has one."""
     if backend.device_type != "gpu":
         return steps_together(op, steps)
     many = op.get_attr("FManySteps")

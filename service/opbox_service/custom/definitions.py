@@ -90,7 +90,7 @@ class UploadedOperator:
         return nullcontext() if self._bundle is None else collecting(self._registered)
 
     def forget(self) -> None:
-        """Let go of the module that its source ran in."""
+        """Drop the module in which the source ran."""
         if self._module is not None:
             sys.modules.pop(self._module, None)
             self._module = None
@@ -173,7 +173,7 @@ class Definitions:
         return _Scope(self)
 
     def close(self) -> None:
-        """Let go of all modules and arrays."""
+        """Drop all modules and arrays."""
         for definition in self._by_code.values():
             definition.forget()
         self.local.clear()

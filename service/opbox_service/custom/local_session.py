@@ -140,7 +140,7 @@ class LocalSession:
         return self._table.array(id)
 
     def clear(self) -> None:
-        """Let go of all arrays."""
+        """Drop all arrays."""
         for session in set(self._others.values()):
             session._table.clear()
 

@@ -29,7 +29,7 @@ PATTERNS = {
 
 
 def fill_value(dtype: Any) -> float:
-    """What outputs hold that were not written to: 0, or with OPBOX_UNWRITTEN=nan NaN where the type has it."""
+    """Value of unwritten outputs: 0, or NaN with OPBOX_UNWRITTEN=nan for types that have it."""
     shows = os.environ.get("OPBOX_UNWRITTEN") == "nan"
     return float("nan") if shows and np.dtype(dtype).name in ("float16", "bfloat16", "float32", "float64") else 0.0
 

@@ -120,7 +120,7 @@ class PreparedCall:
             self.spare.append(context.temp)
 
     def with_params(self, params: Any) -> PreparedCall:
-        """The same with parameters that differ in numbers of which nothing that is prepared depends."""
+        """Return this prepared call with other numeric parameters (`TNumbers`)."""
         node = Node(self.node.op, self.node.name, {}, params, self.node.inputs)
         same = (self.kernel, self.spec, self.outputs, self.visible, self.nbytes, self.keeps)
         return PreparedCall(node, *same, self.tiny, self.inplace, {}, self.spare)

@@ -54,7 +54,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """What an executor's runs have left beside its arrays.
+    """The state that an executor's runs leave beside its arrays.
 
     Attributes:
         layout: names the plan's memory.
@@ -74,7 +74,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """One half of a plan, to be bound in memory of somebody else's: the body of a loop.
+    """One half of a plan, to be bound in memory of another plan: the body of a loop.
 
     Attributes:
         backward: which half.
@@ -273,7 +273,7 @@ class BoundPlan:
         return [name for node in backward_nodes(self.plan) for name in self.plan.backward_names[node]]
 
     def progress(self) -> RunProgress:
-        """What the last run has left, for `resume` of an executor of the same graph in another process."""
+        """Return the state of the last run, for `resume` by an executor of the same graph in another process."""
         values = self._arena if self._ready and not self._left_out and self._backward.calls else None
         flags = (self._ready, self._left_out, self._mode.is_train)
         return RunProgress(self._layout(), values, flags, self.forwards, self.backwards, self.streams.snapshot())
@@ -429,7 +429,7 @@ class BoundPlan:
     def _context(
         self, t: int, step: Step, temp: tuple[Array, ...], shared: Mapping[int, int], *, packed: bool
     ) -> OpContext:
-        """One for all steps that are alike, unless they have a state, draw, or leave something for backward."""
+        """Return the context of equal steps, or one of their own for steps with state, draws or saved values."""
         key = (id(step.call), id(temp), tuple(shared.items()), step.req, packed)
         context = self._contexts.get(key)
         if context is not None:

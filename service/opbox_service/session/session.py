@@ -164,7 +164,7 @@ class ServerSession:
         self._reports.append((time.time(), steps, epoch, values))
 
     def take_reports(self) -> list[ReportedValues]:
-        """What its program has reported since the last time; of very many the latest."""
+        """Return the program's reports since the last call; of many, the latest."""
         reports = []
         while self._reports:
             reports.append(self._reports.popleft())
@@ -413,7 +413,7 @@ class ServerSession:
     # -- its way to another process -----------------------------------------------------------------------------
 
     def image(self) -> tuple[dict[str, Any], TableImage]:
-        """What another process needs to go on with the session, which rests meanwhile.
+        """Return what another process needs to continue this paused session.
 
         Raises:
             MXNetError: it cannot be had.

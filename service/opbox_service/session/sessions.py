@@ -155,7 +155,7 @@ class Sessions:
         return session
 
     def leave(self, id: str) -> None:
-        """Let go of a session that another process has now; who calls for it is told to call there."""
+        """Drop a session that has moved to another process; further calls are redirected there."""
         with self._lock:
             session = self._sessions.pop(id, None)
             if session is not None:
@@ -246,7 +246,7 @@ class Sessions:
         return ended
 
     def take_reports(self) -> list[tuple[str, str, ReportedValues]]:
-        """What sessions' programs have reported since the last time, with the owner and the id of each session."""
+        """Return the programs' reports since the last call, with owner and id of each session."""
         reports, self._last_reports = self._last_reports, []
         for session in self.all():
             reports += [(session.owner, session.id, report) for report in session.take_reports()]

@@ -62,7 +62,7 @@ class Compiled:
             write(array, inputs[name])
 
     def drop(self) -> None:
-        """Let go of it instead of giving it back: it is in doubt."""
+        """Drop the plan instead of returning it to the cache, as its state is in doubt."""
         self.budget.close()
 
 

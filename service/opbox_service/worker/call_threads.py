@@ -44,7 +44,7 @@ class CallThreads:
         self._lock = threading.Lock()
 
     def submit(self, work: Work) -> None:
-        """Have `work` run by a thread.
+        """Run `work` in a thread.
 
         Raises:
             RuntimeError: `shutdown` has been called.

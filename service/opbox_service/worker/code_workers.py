@@ -221,7 +221,7 @@ class CodeWorkers:
             self._opening -= 1
 
     async def adopt(self, request: RawRequest, device: str, nbytes: int, image: int) -> CodeWorker:
-        """Have a process of its own go on with a session that a shared worker had.
+        """Continue a shared worker's session in a process of its own.
 
         Args:
             request: of the session's owner, without a body.

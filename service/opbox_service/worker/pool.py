@@ -53,7 +53,7 @@ class WorkerPool(Protocol):
         """The store of checkpoints; None where there is no state directory."""
 
     def announce_stop(self) -> None:
-        """Have the sessions that asked for checkpoints saved: it will stop soon."""
+        """Save the sessions that asked for checkpoints, before a stop."""
 
     async def stop(self, grace_s: float) -> None:
         """Finish what is accepted, within the grace period, and end."""

@@ -88,7 +88,7 @@ def resident_bytes(pid: int | None = None) -> int:
 
 
 def set_niceness(pid: int, steps: int) -> None:
-    """Let all threads of a process be so many steps nicer than this one, as far as the system allows.
+    """Raise the niceness of a process's threads relative to this process, as far as the system allows.
 
     To be less nice than before takes a privilege: without it the process stays as nice as it is.
     """
@@ -102,7 +102,7 @@ def set_niceness(pid: int, steps: int) -> None:
 
 
 def set_niceness_of_user(user: int, steps: int) -> None:
-    """The same of all threads of all processes of a user."""
+    """Raise the niceness of all processes of a user, as `set_niceness` does for one."""
     with contextlib.suppress(OSError):  # they have just ended
         os.setpriority(os.PRIO_USER, user, _nicer_by(steps))
 

@@ -65,7 +65,7 @@ class ProcessorShares:
         uses[owner] = weight, time.monotonic()
 
     def share(self, workers: Collection[Sharer]) -> None:
-        """Have the system give each of the processes its share, as things are; others than these have ended."""
+        """Set the niceness of each process by its share; processes not listed have ended."""
         for gone in self._uses.keys() - set(workers):
             del self._uses[gone]
         for gone in self._steps.keys() - set(workers):

@@ -75,6 +75,6 @@ class Progress:
         _BEATS.pack_into(self._page, _PAGE.size, self._beats)
 
     def close(self) -> None:
-        """Let go of the page."""
+        """Unmap the page."""
         self._page.close()
         os.close(self.fd)

@@ -74,7 +74,7 @@ class SessionMoves:
             self._spawn(self._fill(request.parameters["id"], request.owner, header["seq"]))
 
     def worker_ended(self, worker: Worker) -> None:
-        """Let the calls go on for the sessions that a worker had: there is nothing to wait for."""
+        """Release the calls that wait for moves of a worker that has ended."""
         for id in [id for id, (source, _) in self._moves.items() if source is worker]:
             self._end(id)
 
@@ -122,7 +122,7 @@ class SessionMoves:
             self._end(id)
 
     async def _hand_over(self, id: str, worker: Worker, own: CodeWorker) -> None:
-        """Have the worker let go of a session that a process of its own goes on with."""
+        """Tell the old worker to drop a session that has moved."""
         if self._owner_of(id, worker) is None:  # it ended meanwhile, and its owner knows why
             self._code.forget(id)
             own.retire(f"session {id} is gone: make a new one")

@@ -164,7 +164,7 @@ class Worker:
         self._on_end(self)
 
     def _close(self) -> None:
-        """Let go of what was shared with the process, beside the connection and buffers."""
+        """Release further resources shared with the process."""
 
     def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
         """The process, which gets this end of the connection."""
@@ -200,7 +200,7 @@ class Worker:
         await self._checkpoints.finish()
 
     def announce_stop(self) -> None:
-        """Have the sessions that asked for checkpoints saved: the server stops soon."""
+        """Save the sessions that asked for checkpoints, before a stop."""
         if self.ready:
             self._send({"kind": "stop"})
 
@@ -289,7 +289,7 @@ class Worker:
         return answered
 
     def _cancel(self, id: int, error: MXNetError) -> None:
-        """Have a call that is under way stopped: it is answered with `error` at its next step."""
+        """Stop a running call: it is answered with `error` at its next step."""
         if id in self._pending and not self.ended:
             status, header = error_to_json(error)
             self._send({"kind": "cancel", "id": id, "status": status, "error": header})

@@ -137,13 +137,13 @@ class _TokenEmbedding(Vocabulary):
         self._idx_to_vec = nd.concat(first.reshape((1, -1)), nd.array(np.concatenate([reserved, rows])), dim=0)
 
     def _build_embedding_for_vocabulary(self, vocabulary: Vocabulary | None) -> None:
-        """Have the vectors of a vocabulary's tokens alone, under its numbers; None changes nothing."""
+        """Keep only the vectors of a vocabulary's tokens, under its indices; None changes nothing."""
         if vocabulary is not None:
             check_vocabulary(vocabulary)
             self._take([self], vocabulary)
 
     def _take(self, embeddings: Sequence[_TokenEmbedding], vocabulary: Vocabulary) -> None:
-        """Have the tokens of a vocabulary, each with its vectors in the embeddings side by side."""
+        """Take a vocabulary's tokens, each with its vectors of all embeddings concatenated."""
         tokens = list(vocabulary.idx_to_token)
         parts = [
             nd.concat(one._vectors()[0:1], one.get_vecs_by_tokens(tokens[1:]), dim=0)
