@@ -9,7 +9,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all test-processors fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,8 +34,14 @@ demo: $(VENV)/.packages  ## start a server and train LeNet on handwritten digits
 test: $(READY)  ## run the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all)
 	$(if $(WHOLE),,OPBOX_TEST_SLICE=$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not browser" $(ARGS)
 
+NUMERIC := tests/ops tests/executor tests/training
+test-processors: $(READY)  ## run the tests of numbers with one thread, then as on a processor without AVX-512
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu" $(NUMERIC) $(ARGS)
+	ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu" $(NUMERIC) $(ARGS)
+
 test-all:  ## run every suite of .ci/run as a whole; takes hours
-	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch; do \
+	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch \
+	  test-processors; do \
 	  $(MAKE) $$suite WHOLE=1 || exit 1; done
 
 # A minute of each campaign that coverage guides, and a million generated inputs where FUZZ is about 1000.

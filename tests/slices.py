@@ -44,15 +44,38 @@ class Rule(Protocol):
         """Return those that run in the slice of that number."""
 
 
+def anything(call: Call) -> object:
+    """Return the group of a test where all tests are in one."""
+    return None
+
+
+def function_of(call: Call) -> object:
+    """Return the group of a test where each function has its own."""
+    return call.function
+
+
+def operator_of(call: Call) -> object:
+    """Return the group of a test where each function has one for each operator of the operator table."""
+    return call.function, getattr(call.parameters.get("case"), "op", None)
+
+
 @dataclass(frozen=True)
 class OneIn:
-    """Every so many tests one; which, rotates with the number of the slice."""
+    """Of each group every so many tests one, at least one; which, rotates with the number of the slice."""
 
     number: int
+    group: Callable[[Call], object] = anything
 
     def choose(self, calls: Sequence[Call], number: int) -> list[Call]:
-        """Return every `self.number`-th test, beginning with the slice's."""
-        return list(calls[number % self.number :: self.number])
+        """Return every `self.number`-th test of each group, beginning with the slice's."""
+        groups: dict[object, list[Call]] = {}
+        for call in calls:
+            groups.setdefault(self.group(call), []).append(call)
+        chosen: list[Call] = []
+        for at, group in enumerate(groups.values()):
+            step = min(self.number, len(group))
+            chosen += group[(at + number) % step :: step]
+        return chosen
 
 
 def pairs_of(call: Call) -> Iterable[object]:
@@ -98,7 +121,7 @@ class Covering:
         for least in (3, 2, 1):  # three or more new pairs, then two, then one
             for call in calls:
                 new = sum(feature not in seen for feature in features[call.name])
-                if call.name not in chosen and new >= least:
+                if call.name not in chosen and (new >= least or not features[call.name]):
                     chosen.add(call.name)
                     seen.update(features[call.name])
         return [call for call in calls if call.name in chosen]
@@ -110,27 +133,40 @@ SERVERS = Alternating("isolation")
 OWNERS = Alternating("owner")
 RULES: dict[str, dict[str, Rule]] = {
     "test": {
+        "tests": PAIRS,
         # What a kernel leaves alone in memory hardly depends on the type: each row with one, each operator with all.
         "tests/ops/test_operator_table.py::test_requests": ROWS,
         "tests/ops/test_operator_table.py::test_layouts": ROWS,
         "tests/ops/test_operator_table.py::test_an_empty_batch": ROWS,
-        "tests/compat/test_programs.py": Alternating("engine"),
-        "tests/contract/test_isolation_further.py::test_another_session_trains": OWNERS,
-        "tests/contract/test_code_sessions.py::test_another_session_trains": OWNERS,
-        "tests/contract/test_private_folder.py": OneIn(2),
-        "tests/contract/test_accounts.py": SERVERS,
-        "tests/load/test_rolling_flood.py": SERVERS,
-        "tests/service/test_steady_memory.py": SERVERS,
-        "tests/faults/test_suspension.py": SERVERS,
-        "tests/contract/test_isolation.py::test_the_line_is_told_where_the_packages": OneIn(3),
-        "tests/load/test_kept_memory.py": OneIn(2),
+        # Each compiles a kernel, and test-gpu-pretend runs the same ones.
+        "tests/ops/test_cuda_kernels.py::test_a_kernel_has_the_references_values": OneIn(4, operator_of),
+        "tests/ops/test_kernel_sizes.py": OneIn(3, operator_of),
         "tests/ops/test_swept.py::test_a_kernel_gives_numpys_bits": OneIn(4),
         "tests/ops/test_swept.py::test_threads_give_the_bits_of_one": OneIn(2),
+        # Each starts a program or a server.
+        "tests/compat/test_programs.py": Alternating("engine"),
+        "tests/custom/test_examples.py": Alternating("run"),
+        "tests/contract/test_accounts.py": Alternating("shared"),
+        "tests/contract/test_checkpoints.py": SERVERS,
+        "tests/contract/test_code_sessions.py": OWNERS,
+        "tests/contract/test_isolation.py": OneIn(2, function_of),
+        "tests/contract/test_isolation_further.py": OneIn(2, function_of),
+        "tests/contract/test_private_folder.py": OneIn(2, function_of),
+        "tests/contract/test_program.py": SERVERS,
+        "tests/contract/test_restart.py": SERVERS,
+        "tests/contract/test_session_moves.py": SERVERS,
+        "tests/faults": SERVERS,
+        "tests/load": SERVERS,
+        "tests/load/test_cancel.py": Alternating("server"),
+        "tests/load/test_memory.py": Alternating("server"),
+        "tests/load/test_kept_memory.py": OneIn(2),
+        "tests/service/test_steady_memory.py": SERVERS,
     },
     "nvrtc": {"tests/nvrtc/test_kernels.py": OneIn(6)},
     "test-gpu-pretend": {"tests": OneIn(6)},
     "test-page": {"tests/page": OneIn(4)},
     "pythons": {"tests/protocol": OneIn(4), "tests/client": OneIn(4), "tests/executor": OneIn(4)},
+    "test-processors": {"tests": OneIn(12)},
     "docs": {},
     "clients": {},
     "check-compose": {},

@@ -41,6 +41,13 @@ def test_functions_are_covered_apart_from_one_another() -> None:
     assert len(chosen) == 2 * len(Covering().choose(CALLS, 0))
 
 
+def test_tests_with_few_parameters_all_run() -> None:
+    calls = [Call("tests/x.py::test_alone")]
+    calls += [Call(f"tests/x.py::test_types[{t}]", {"dtype": t}) for t in TYPES]
+    calls += [Call(f"tests/x.py::test_two[{t}-{n}]", {"dtype": t, "size": n}) for t, n in product(TYPES, SIZES)]
+    assert Covering().choose(calls, 0) == calls
+
+
 @pytest.mark.parametrize("rule", [OneIn(4), Alternating("layout"), Alternating("size")])
 def test_rotation_reaches_every_test(rule: slices.Rule) -> None:
     by_slice = [rule.choose(CALLS, number) for number in range(4)]
