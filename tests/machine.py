@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import platform
 import re
 import shutil
@@ -52,7 +53,10 @@ def has_onednn() -> bool:
 
 
 def has_avx512_core() -> bool:
-    """Return whether there are all the parts of AVX-512 that oneDNN's kernels want."""
+    """Return whether there are all the parts of AVX-512 that oneDNN's kernels want, and its variable allows them."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    if limit.startswith(("SSE", "AVX")) and not limit.startswith(("AVX512", "AVX10")):
+        return False
     return processor.flags() >= {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
 
 

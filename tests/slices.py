@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("protocol", "ops", "client", "service", "tests")
 SOURCES = {".py", ".c", ".h", ".cu", ".js", ".toml"}
 SLICES = 27720
-"""Numbers of slices: a multiple of every `OneIn` up to 12."""
+"""Number of slices: a multiple of every number up to 12, and of 40."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "test-gpu-pretend": {"tests": OneIn(6)},
     "test-page": {"tests/page": OneIn(4)},
     "pythons": {"tests/protocol": OneIn(4), "tests/client": OneIn(4), "tests/executor": OneIn(4)},
-    "test-processors": {"tests": OneIn(12)},
+    "test-processors": {"tests": OneIn(12), "tests/ops/test_operator_table.py": OneIn(40)},
     "docs": {},
     "clients": {},
     "check-compose": {},
