@@ -1,4 +1,7 @@
-"""This process's sessions: one per device, opened at first use."""
+"""This process's sessions: one for the CPU and one for all GPUs, opened at first use.
+
+A program with code of its own has a session on each GPU: on a server such a session has its own process and one device.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from . import connection
+from .operator.code_detection import will_bring_code
 from .session import Session
 from .session_scope import running
 from .sigterm import end_at_sigterm
@@ -32,12 +36,24 @@ def session_for(device: str) -> Session:
     with _sessions_lock:
         session = _sessions.get(device)
         if session is None or session.lost:
-            session = _sessions[device] = Session(connection.transport(), device)
+            session = _sessions[device] = _opened(device)
             for tell in _when_opened:
                 tell(session)
     if not session.in_process:
         end_at_sigterm(_end_all_at_once)
     return session
+
+
+def _opened(device: str) -> Session:
+    """A session on a device that has none: for a GPU the one that there is on another, where the engine has it so."""
+    transport = connection.transport()
+    if device.startswith("gpu") and (transport.in_process or not will_bring_code()):
+        for other in _sessions.values():
+            if other.device.startswith("gpu") and not other.lost:
+                joined = other.on_device(device)
+                if joined is not None:
+                    return joined
+    return Session(transport, device)
 
 
 def when_opened(tell: Callable[[Session], None]) -> None:
@@ -51,11 +67,13 @@ def sessions() -> Mapping[str, Session]:
 
 
 def adopt(session: Session) -> None:
-    """Make a session that was begun anew the one of its device again; another in its place is closed."""
+    """Make a session that was begun anew the one of its devices again; others in its place are closed."""
     with _sessions_lock:
-        other, _sessions[session.device] = _sessions.get(session.device), session
-    if other is not None and other is not session:
-        other.close()
+        before = [_sessions.get(view.device) for view in session.views]
+        _sessions.update({view.device: view for view in session.views})
+    for other in before:
+        if other is not None and not other.shares_batches(session):
+            other.close()
 
 
 def close_all() -> None:

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandBatch", "Pending"]
 
-_COMPUTES = frozenset(
-    ("put", "zeros", "view", "invoke", "fetch", "free", "describe", "describe_executor", "infer_shape", "infer_type")
-)
+_ASKS = ("fetch", "describe", "describe_executor", "infer_shape", "infer_type")
+_COMPUTES = frozenset(("put", "zeros", "view", "invoke", "free", "use_device", *_ASKS))
 """Commands that change nothing that was there before."""
 
 

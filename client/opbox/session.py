@@ -1,4 +1,4 @@
-"""A session: the stream of commands to one device of the engine.
+"""A session: the stream of commands to one device of the engine, or to several GPUs of it.
 
 Commands are recorded and leave in batches: when a value is needed, when `flush` says that a step is complete, or when
 a batch is full. Threads of the session send the batches, so the program goes on while they travel and run; a bounded
@@ -27,7 +27,7 @@ import numpy as np
 
 from opbox_protocol import routes
 from opbox_protocol.commands import Command
-from opbox_protocol.errors import CancelledError, InternalError, MXNetError, TransportError, WireError
+from opbox_protocol.errors import CancelledError, ConflictError, InternalError, MXNetError, TransportError, WireError
 from opbox_protocol.signal_shield import is_shielded, shielded
 from opbox_protocol.transport import Reply, Transport
 
@@ -62,11 +62,14 @@ KEPT_BATCHES = 256
 PATIENCE_AFTER_INTERRUPT_S = 2.0
 """Seconds that the engine has to end what an interrupted program no longer waits for."""
 
-_Recorded: TypeAlias = tuple[Command, CodePlace, np.ndarray[Any, Any] | None, Pending | None]
+_Recorded: TypeAlias = tuple[Command, CodePlace, np.ndarray[Any, Any] | None, Pending | None, str]
+"""A command, the user's line, what travels and who waits, and the device that it runs on."""
 
 
 class Session(AfterFork):
     """A session on one device of the engine: it owns arrays there and sends the commands that use them.
+
+    Sessions on several GPUs are views of one (`on_device`): their commands travel in the same batches.
 
     Args:
         transport: the engine.
@@ -87,8 +90,7 @@ class Session(AfterFork):
         self._recorded: deque[_Recorded] = deque()  # first: the session's hash is its own
         super().__init__()
         self.device = device
-        kind, _, number = device.partition(":")
-        self.location: tuple[str, int] = kind, int(number or 0)
+        self.location: tuple[str, int] = _location(device)
         self.requests = 0
         self.graphs = known_graphs(transport)
         self._transport = transport
@@ -96,6 +98,8 @@ class Session(AfterFork):
         self._seq = itertools.count(1)
         self._lock = threading.Lock()
         self._contexts: dict[int, Session] = {self.location[1]: self}
+        self._first = device
+        self._views: dict[str, Session] = {device: self}
         self._recorded_bytes = 0
         self._freed: deque[int] = deque()
         self.free = self._freed.append
@@ -115,7 +119,7 @@ class Session(AfterFork):
         self._here: CommandBatch | None = None
         self._given_up: CommandBatch | None = None
         self._unfilled = UnfilledPlaces(transport)
-        self._enter(open_session(transport, device))
+        self._enter(open_session(transport, [device]))
         self._queue: queue.SimpleQueue[CommandBatch | None] = queue.SimpleQueue()
         self._window: deque[CommandBatch] = deque(maxlen=2 * WINDOW + 2)
         count = transport.connections
@@ -137,7 +141,7 @@ class Session(AfterFork):
 
         Ids go on, so that what is restored may have the ids that it had.
         """
-        shielded(self._begin_anew, open_session(self._transport, self.device))
+        shielded(self._begin_anew, open_session(self._transport, list(self._views)))
 
     def _begin_anew(self, answer: dict[str, Any]) -> None:
         with self._lock, self._loss_lock:
@@ -162,7 +166,11 @@ class Session(AfterFork):
         return f"<Session {self.id} on {self.device}>"
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are one session of the engine; those of two contexts are equal, and not the same."""
+        """Return whether both are one device of one session; those of two CPU contexts are equal, and not the same."""
+        return isinstance(other, Session) and other._recorded is self._recorded and other.device == self.device
+
+    def shares_batches(self, other: object) -> bool:
+        """Return whether both are one session of the engine, perhaps on two GPUs: a command copies between them."""
         return isinstance(other, Session) and other._recorded is self._recorded
 
     def __hash__(self) -> int:
@@ -176,6 +184,35 @@ class Session(AfterFork):
         if session is None:
             session = self._contexts.setdefault(number, _ContextSession(self, number))
         return session
+
+    @property
+    def views(self) -> list[Session]:
+        """This session as each of its devices has it."""
+        return list(self._views.values())
+
+    def on_device(self, device: str) -> Session | None:
+        """This session on another GPU of the engine, which it gets when it is asked for first; waits for the engine.
+
+        Args:
+            device: "gpu:1".
+
+        Returns:
+            A session whose commands travel in the same batches; None where the engine has one with code on this one.
+
+        Raises:
+            UnsupportedError: the engine has no such GPU.
+        """
+        view = self._views.get(device)
+        if view is not None:
+            return view
+        view = _DeviceSession(self, device)
+        try:
+            view.ask({"do": "use_device", "device": device})
+        except ConflictError as error:
+            if error.detail.get("one_device"):
+                return None
+            raise
+        return self._views.setdefault(device, view)
 
     @property
     def in_process(self) -> bool:
@@ -202,7 +239,7 @@ class Session(AfterFork):
             TransportError: the session is closed, or its server is gone.
         """
         self._make_place(1, tensor)
-        self._recorded.append((command, source_place(), tensor, None))
+        self._recorded.append((command, source_place(), tensor, None, self.device))
         if tensor is not None:
             self._recorded_bytes += tensor.nbytes
         if len(self._recorded) >= BATCH_COMMANDS or self._recorded_bytes >= BATCH_BYTES:
@@ -220,7 +257,9 @@ class Session(AfterFork):
         """
         if self._closed or self._broken is not None:
             self._raise_if_ended()
-        limits, count = self._limits, len(self._recorded)
+        # Of several devices each command may have another before it, which names its device.
+        limits, devices = self._limits, min(2, len(self._views))
+        count, commands = len(self._recorded) * devices, commands * devices
         if tensor is not None:
             limits.check(tensor)
         if count + commands > limits.commands or (
@@ -236,7 +275,7 @@ class Session(AfterFork):
         """The value that the array has at this point of the stream, when it has come."""
         self._make_place(1)
         pending = Pending(self)
-        self._recorded.append(({"do": "fetch", "id": id, "as": ""}, source_place(), None, pending))
+        self._recorded.append(({"do": "fetch", "id": id, "as": ""}, source_place(), None, pending, self.device))
         return pending
 
     def describe(self, id: int, command: Literal["describe", "describe_executor"] = "describe") -> dict[str, Any]:
@@ -254,7 +293,9 @@ class Session(AfterFork):
         self._make_place(len(commands))
         place = source_place()
         waiting = [Pending(self) for _ in commands]
-        self._recorded.extend([(c, place, None, pending) for c, pending in zip(commands, waiting, strict=True)])
+        self._recorded.extend(
+            [(c, place, None, pending, self.device) for c, pending in zip(commands, waiting, strict=True)]
+        )
         return [pending.result() for pending in waiting]
 
     def flush(self) -> None:
@@ -376,9 +417,13 @@ class Session(AfterFork):
     def _take_recorded(self) -> CommandBatch:
         """Return the recorded commands as a batch, followed by earlier frees."""
         freed = self._take_freed()
-        batch, recorded = CommandBatch(), self._recorded
+        batch, recorded, device = CommandBatch(), self._recorded, self._first
         for _ in range(len(recorded)):  # no fewer than were recorded when the arrays were freed
-            batch.add(*recorded.popleft())
+            command, place, tensor, pending, where = recorded.popleft()
+            if where != device:
+                batch.add({"do": "use_device", "device": where}, place)
+                device = where
+            batch.add(command, place, tensor, pending)
         if freed:
             batch.commands.append({"do": "free", "ids": freed})
             batch.places.append(None)
@@ -503,7 +548,8 @@ class Session(AfterFork):
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _failed(self, batch: CommandBatch, error: Exception, fatal: bool) -> None:
-        forget_sent(self)  # source that was in it, or behind it, may not have come: it is sent again
+        for view in self._views.values():
+            forget_sent(view)  # source that was in it, or behind it, may not have come: it is sent again
         with self._loss_lock:  # whoever records holds the other while it waits for the senders
             if batch.path == self._path:
                 if fatal and not self._about_arrays(error):
@@ -563,6 +609,11 @@ class Session(AfterFork):
         return True
 
 
+def _location(device: str) -> tuple[str, int]:
+    kind, _, number = device.partition(":")
+    return kind, int(number or 0)
+
+
 class _ContextSession(Session):
     """A session as one of several CPU contexts has it: the same state, and arrays with that context's number.
 
@@ -577,3 +628,21 @@ class _ContextSession(Session):
     def __init__(self, session: Session, number: int) -> None:
         self.__dict__ = session.__dict__
         self.location = session.device, number
+
+
+class _DeviceSession(Session):
+    """A session as another of its GPUs has it: the same state, and commands that run there.
+
+    Args:
+        session: whose state it shares.
+        device: "gpu:1".
+    """
+
+    __slots__ = ("device", "location")
+    device: str
+    location: tuple[str, int]
+
+    def __init__(self, session: Session, device: str) -> None:
+        self.__dict__ = session.__dict__
+        self.device = device
+        self.location = _location(device)

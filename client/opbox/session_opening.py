@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from .operator.code_detection import will_bring_code
 __all__ = ["open_session", "reports_wanted"]
 
 
-def open_session(transport: Transport, device: str) -> dict[str, Any]:
-    """A new session on the engine: one with a process of its own, where the program has code and the token allows it.
+def open_session(transport: Transport, devices: Sequence[str]) -> dict[str, Any]:
+    """A new session on devices of the engine.
 
-    Where the program does not show it, the session gets such a process when its first code comes; with OPBOX_CODE=0 it
-    takes no code, and costs no process.
+    It has a process of its own, where the program has code and the token allows it. Where the program does not show it,
+    the session gets such a process when its first code comes; with OPBOX_CODE=0 it takes no code, and costs no process.
     """
-    wanted: dict[str, Any] = {"device": device}
+    wanted: dict[str, Any] = {"device": devices[0]} if len(devices) == 1 else {"devices": list(devices)}
     if not transport.in_process and reports_wanted():
         wanted |= {"script": _program()[:MAX_SCRIPT], "host": socket.gethostname()[:MAX_HOST]}
     if not transport.in_process and os.environ.get("OPBOX_CODE") == "0":

@@ -42,6 +42,7 @@ __all__ = [
     "Seed",
     "Update",
     "UpdateCall",
+    "UseDevice",
     "View",
     "ViewPart",
     "Write",
@@ -270,6 +271,13 @@ class RecordProfile(TypedDict):
     take: NotRequired[int]
 
 
+class UseDevice(TypedDict):
+    """The commands behind it run on this device."""
+
+    do: Literal["use_device"]
+    device: str
+
+
 Command: TypeAlias = (
     Put
     | Write
@@ -297,6 +305,7 @@ Command: TypeAlias = (
     | Restore
     | ReportMetrics
     | RecordProfile
+    | UseDevice
 )
 
 COMMANDS: tuple[Any, ...] = get_args(Command)

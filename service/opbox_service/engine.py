@@ -210,7 +210,8 @@ class Engine:
         """The devices in use, and those that the settings name, with their memory (routes/devices)."""
         names = map(device_name, [self.settings.device, *self.settings.devices])
         # Somebody may have asked for a device that this machine lacks.
-        asked = [name for name in self.ledger.devices if any(s.device == name for s in self.sessions.all())]
+        used = {name for session in self.sessions.all() for name in session.devices.names}
+        asked = [name for name in self.ledger.devices if name in used]
         return [self._device(name) for name in dict.fromkeys([*names, *asked])]
 
     def _device(self, name: str) -> dict[str, Any]:
@@ -218,7 +219,7 @@ class Engine:
         return {
             "device": name,
             "worker": os.getpid(),
-            "used_bytes": sum(session.budget.used for session in self.sessions.all() if session.device == name),
+            "used_bytes": sum(session.bytes_by_device.get(name, 0) for session in self.sessions.all()),
             "limit_bytes": self.ledger.whole(name),
             "memory_used_bytes": used,
             "memory_bytes": whole,

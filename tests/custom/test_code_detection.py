@@ -53,5 +53,5 @@ def test_what_a_session_is_asked_for(monkeypatch: pytest.MonkeyPatch, setting: s
             return SimpleNamespace(header={"id": "1"})
 
     engine: Any = Engine()
-    open_session(engine, "cpu")
+    open_session(engine, ["cpu"])
     assert [header["code"] for header in headers] == asked

@@ -81,9 +81,17 @@ class Recorder(Counter[str]):
         self.events: list[tuple[str, object]] = []
 
 
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    device = 0
+
+
+_thread = _Thread()
+
+
 @dataclass
 class _State:
-    current: int = 0
     live: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Size and device by address."""
     starts: list[int] = field(default_factory=list)
@@ -104,6 +112,15 @@ class _State:
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By the name of a call: how many of it still succeed, and the status of the one after."""
     damage: list[str] = field(default_factory=list)
+
+    @property
+    def current(self) -> int:
+        """This thread's current device."""
+        return _thread.device
+
+    @current.setter
+    def current(self, number: int) -> None:
+        _thread.device = number
 
 
 state = _State()

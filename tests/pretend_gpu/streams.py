@@ -31,6 +31,7 @@ class Streams:
         self._queued: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self._marks: dict[int, Mark] = {}
+        self._at_work: list[int] = []
         self._lock = RLock()
 
     def queue(self, stream: int, work: Callable[[], None] | Mark) -> None:
@@ -73,17 +74,19 @@ class Streams:
 
     def _next(self, stream: int) -> None:
         work = self._work[stream].popleft()
+        self._at_work.append(stream)
         try:
             if isinstance(work, tuple):
                 self._run(work)
             else:
                 work()
         finally:
+            self._at_work.pop()
             self._ended[stream] = self._ended.get(stream, 0) + 1
 
     def _hurry(self) -> None:
         """Let hasty streams go on as far as nothing that they wait for is missing."""
-        for stream in self._work.keys() & self.hasty:
+        for stream in (self._work.keys() & self.hasty) - set(self._at_work):
             work = self._work[stream]
             while work and not (isinstance(work[0], tuple) and self._ended.get(work[0][0], 0) < work[0][1]):
                 self._next(stream)

@@ -30,15 +30,15 @@ def arrays(mx, rng, **shapes):
     return {name: mx.nd.array(rng.uniform(-1, 1, shape)) for name, shape in shapes.items()}
 
 
-def trained(mx, devices, kvstore, optimizer, work_load_list=None, on_store=True):
-    """What a training computes in two epochs."""
+def trained(mx, devices, kvstore, optimizer, work_load_list=None, on_store=True, kind="cpu"):
+    """What a training computes in two epochs on devices of a kind."""
     os.environ["MXNET_UPDATE_ON_KVSTORE"] = "1" if on_store else "0"
     rng = np.random.RandomState(0)
     data, label = rng.uniform(-1, 1, (21, 4)).astype("f"), rng.randint(0, 3, 21).astype("f")
     params = arrays(mx, rng, fc1_weight=(5, 4), bn_gamma=(5,), bn_beta=(5,), fc2_weight=(3, 5), fc2_bias=(3,))
     states = {"bn_moving_mean": mx.nd.zeros((5,)), "bn_moving_var": mx.nd.ones((5,))}
     batches = mx.io.NDArrayIter(data, label, 7)
-    contexts = [mx.cpu(i) for i in range(devices)]
+    contexts = [mx.Context(kind, i) for i in range(devices)]
     mod = mx.mod.Module(network(mx), context=contexts, work_load_list=work_load_list)
     mod.bind(batches.provide_data, batches.provide_label, inputs_need_grad=True)
     mod.init_params(None, params, states)

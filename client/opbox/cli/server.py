@@ -25,7 +25,7 @@ COLUMNS = ("session", "device", "age", "idle", "memory", "objects", "executors",
 def _row(session: dict[str, Any]) -> list[object]:
     return [
         session["id"],
-        session.get("device", ""),
+        ", ".join(session.get("devices") or [session.get("device", "")]),
         seconds_text(session.get("age_s", 0)),
         seconds_text(session.get("idle_s", 0)),
         bytes_text(session.get("bytes", 0)),

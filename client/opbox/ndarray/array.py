@@ -187,7 +187,7 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
             return other
         if self._shape is not None and other._shape is not None and self._shape != other._shape:
             raise ShapeError(f"copyto: expected a target of shape {self._shape}, got one of shape {other._shape}")
-        if other._session == self._session:
+        if self._session.shares_batches(other._session):
             self._session.record({"do": "copy", "from": self._id, "to": other._id})
         else:
             other._write(self.asnumpy())
@@ -203,8 +203,12 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
 
     def _moved(self, context: Context) -> NDArray:
         session = context.session
-        if session != self._session:
+        if not self._session.shares_batches(session):
             return from_host(self.asnumpy(), session)
+        if session != self._session:
+            moved = NDArray(session, session.new_id(), self._shape, self._dtype)
+            session.record({"do": "copy", "from": self._id, "to": moved._id})
+            return moved
         moved = self.copy()
         moved._session = session
         return moved

@@ -173,8 +173,15 @@ def _is_on_session(value: Any, x: NDArray) -> TypeGuard[NDArray]:
     return isinstance(value, Handle) and value._session == x._session
 
 
+def _brought(value: Any, x: NDArray) -> Any:
+    """`value`, or its copy on `x`'s device where it is an array on another one of the same session."""
+    elsewhere = isinstance(value, Handle) and not _is_on_session(value, x)
+    return value.as_in_context(x.context) if elsewhere and value._session.shares_batches(x._session) else value
+
+
 def _valued(x: NDArray, value: Any, shape: tuple[int, ...]) -> NDArray:
     """`value` as an array of `shape` on `x`'s device, in its type."""
+    value = _brought(value, x)
     if not _is_on_session(value, x):
         return x._new(_broadcast(host_numbers(value, "assignment"), shape, x._numpy_dtype))
     array = value if value._dtype == x._dtype and x._dtype is not None else value.astype(x._numpy_dtype)
@@ -234,7 +241,7 @@ def _assign(x: NDArray, value: Any) -> None:
         return
     if is_number(value):
         x._imperative("_full", [], {"shape": x.shape, "value": float(value), "dtype": x._numpy_dtype.name}, out=x)
-    elif _is_on_session(value, x):
+    elif _is_on_session(value := _brought(value, x), x):
         if value.shape != x.shape:
             value = _valued(x, value, x.shape)
         x._session.record({"do": "copy", "from": value._id, "to": x._id})

@@ -2,8 +2,9 @@
 
 from .base import Backend
 from .failure import device_error, lost
+from .peer import copy_between
 from .random import NodeStream, NodeStreams, RandomSource
 from .select import backend_for, device_name
 
-__all__ = ["Backend", "NodeStream", "NodeStreams", "RandomSource", "backend_for", "device_error"]
-__all__ += ["device_name", "lost"]
+__all__ = ["Backend", "NodeStream", "NodeStreams", "RandomSource", "backend_for", "copy_between"]
+__all__ += ["device_error", "device_name", "lost"]

@@ -246,11 +246,12 @@ class SessionBackend(CupyBackend):
         self.stream.synchronize()
 
     def close(self) -> None:
-        # A device that was lost has nothing more to wait for, and what the process holds of it goes all the same.
-        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError), self.scope():
+        # A device that was lost has nothing more to wait for, and what the process holds of it goes all the same. At
+        # the interpreter's end CuPy takes every device for number 0, and refuses the others' streams.
+        with contextlib.suppress(RuntimeError), self.scope():
             self.stream.synchronize()
-        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+        with contextlib.suppress(RuntimeError):
             self._staging.close()
         cublas.drop_workspace(self.stream.ptr)
-        with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError), self.scope():
+        with contextlib.suppress(RuntimeError), self.scope():
             _MEMORY.give_back(self.stream)

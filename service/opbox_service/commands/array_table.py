@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -143,7 +143,7 @@ class KernelEntry:
 
 
 class ArrayTable:
-    """The numbers in use, on one device. A session has one, and so have operators of a user's own (`custom`).
+    """The numbers in use on one device. A session has one for each of its devices; so has an operator of a user's own.
 
     Args:
         backend: the device, metered by `budget`.
@@ -163,6 +163,7 @@ class ArrayTable:
         on_report: takes steps, epoch and values that the session's program reports.
         profile: the times of its operators and commands; None while its program has not asked for any.
         silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
+        use: makes another device the one of the commands that follow, by its name.
     """
 
     def __init__(
@@ -193,13 +194,36 @@ class ArrayTable:
         self.profile: Profile | None = None
         self._profile_memory: Allocation | None = None
         self.on_report: OnReport = lambda steps, epoch, values: None
+        self.use: Callable[[str], None] = _refuse_other
         self._graphs = graphs
         self._owner = owner
         self._max_entries = max_entries
         self._entries: dict[int, TableEntry] = {}
+        self._others: tuple[ArrayTable, ...] = ()
         # Twice what clients rely on: a command that fails may count here and not there.
         self._recent_graphs: LRUCache[str, Graph] = LRUCache(2 * SESSION_GRAPHS)
         self._graphs_lock = Lock()
+
+    def beside(self, backend: Any, random: RandomSource, device: str, budget: Budget) -> ArrayTable:
+        """Return a new table of the same session on another device; the tables share their numbers."""
+        other = ArrayTable(
+            backend,
+            random,
+            device,
+            budget,
+            self.define,
+            graphs=self._graphs,
+            owner=self._owner,
+            max_entries=self._max_entries,
+            max_rank=self.max_rank,
+        )
+        other._recent_graphs, other._graphs_lock = self._recent_graphs, self._graphs_lock
+        other.on_report, other.use, other.checkpoints = self.on_report, self.use, self.checkpoints
+        other._trusted = self._trusted
+        tables = (self, *self._others, other)
+        for table in tables:
+            table._others = tuple(one for one in tables if one is not table)
+        return other
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -225,7 +249,15 @@ class ArrayTable:
         entry = self._entries.get(id)
         if type(entry) is ArrayEntry:
             return entry
-        raise _absent("array", id, entry)
+        raise self._absent("array", id, entry)
+
+    def holder_of(self, id: int) -> ArrayTable:
+        """The session's table that has the number `id`: this one where none has it."""
+        if id not in self._entries:
+            for other in self._others:
+                if id in other._entries:
+                    return other
+        return self
 
     def array(self, id: int) -> Array:
         """The array `id`; NotFoundError when there is none. It counts as written to: `read` is for who does not."""
@@ -294,7 +326,7 @@ class ArrayTable:
         entry = self._entries.get(id)
         if type(entry) is ExecutorEntry:
             return entry
-        raise _absent("executor", id, entry)
+        raise self._absent("executor", id, entry)
 
     def bound_plans(self) -> list[tuple[int, BoundPlan]]:
         """All executors with their ids."""
@@ -310,7 +342,7 @@ class ArrayTable:
         entry = self._entries.get(id)
         if type(entry) is KernelEntry:
             return entry.form
-        raise _absent("kernel", id, entry)
+        raise self._absent("kernel", id, entry)
 
     def graph(self, reference: Any) -> Graph:
         """A graph by its JSON or hash; UnsupportedError inside an operator."""
@@ -344,18 +376,20 @@ class ArrayTable:
             ConflictError: a number is in use, or comes twice.
             QuotaError: there would be too many entries.
         """
-        if len(ids) == 1 and ids[0] not in self._entries and len(self._entries) < self._max_entries:
+        count = len(self._entries)
+        if len(ids) == 1 and ids[0] not in self._entries and count < self._max_entries and not self._others:
             return
         numbers = [id for id in ids if id is not None]
         if len(set(numbers)) != len(numbers):
             raise ConflictError(f"ids {numbers}: expected each once")
         for id in numbers:
-            if id in self._entries:
+            if id in self.holder_of(id)._entries:
                 raise ConflictError(f"id {id} is taken: free it first, or choose another")
-        if len(self._entries) + len(ids) > self._max_entries:
+        count += sum(len(other) for other in self._others)
+        if count + len(ids) > self._max_entries:
             raise QuotaError(
                 f"session: expected at most {self._max_entries} arrays, executors and kernels, got "
-                f"{len(self._entries)} and {len(ids)} more: free some, or ask the server's administrator for more "
+                f"{count} and {len(ids)} more: free some, or ask the server's administrator for more "
                 "(OPBOX_MAX_SESSION_OBJECTS)"
             )
 
@@ -377,7 +411,12 @@ class ArrayTable:
         self.drop_all((id,))
 
     def drop_all(self, ids: Sequence[int]) -> None:
-        """Free ids, as `drop` does; return their memory to the budget at once."""
+        """Free ids on every device, as `drop` does; return their memory to the budget at once."""
+        self._drop_own(ids)
+        for other in self._others:
+            other._drop_own(ids)
+
+    def _drop_own(self, ids: Sequence[int]) -> None:
         pop, nbytes = self._entries.pop, 0
         for id in ids:
             entry = pop(id, None)
@@ -388,12 +427,21 @@ class ArrayTable:
         self.budget.give(nbytes)
 
     def clear(self) -> None:
-        """Free all ids."""
-        self.drop_all(list(self._entries))
+        """Free all ids of this device."""
+        self._drop_own(list(self._entries))
         self.end_profile()
 
+    def _absent(self, kind: str, id: int, entry: TableEntry | None) -> NotFoundError:
+        holder = self.holder_of(id)
+        if holder is not self:
+            return NotFoundError(
+                f"{kind} {id}: expected one on {self.device}, where this command runs, got "
+                f"{holder._entries[id].kind} on {holder.device}: copy it first"
+            )
+        origin = {"array": "of", "executor": "bound in", "kernel": "compiled in"}[kind]
+        got = "nothing" if entry is None else entry.kind
+        return NotFoundError(f"{kind} {id}: expected one {origin} this session, got {got}")
 
-def _absent(kind: str, id: int, entry: TableEntry | None) -> NotFoundError:
-    origin = {"array": "of", "executor": "bound in", "kernel": "compiled in"}[kind]
-    got = "nothing" if entry is None else entry.kind
-    return NotFoundError(f"{kind} {id}: expected one {origin} this session, got {got}")
+
+def _refuse_other(device: str) -> None:
+    raise UnsupportedError(f"use_device {device[:40]!r}: expected a batch of a session, got an operator's command")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from opbox_ops.backend import copy_between
 from opbox_ops.compute import Array
 from opbox_ops.infer import show_shape
 from opbox_ops.params import AnyDType
@@ -68,23 +69,39 @@ class Zeros(Command):
 
 
 class Copy(Command):
-    """Copy an array into another, with a cast if needed; create `to` if it does not exist."""
+    """Copy an array into another, with a cast if needed; both may be on any device of the session.
+
+    If `to` does not exist, it is created on the selected device.
+    """
 
     do: Literal["copy"]
     source: Id = Field(alias="from")
     to: Id
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        source = table.read(self.source)
-        if self.to in table:
-            target = table.writable(self.to)
+        far, near = table.holder_of(self.source), table.holder_of(self.to)
+        source = far.read(self.source)
+        if self.to in near:
+            target = near.writable(self.to)
             _check_shape(self.to, target.shape, source.shape)
-            target[...] = source
+            _fill(target, source, near, far, table)
             return
         table.reserve(self.to)
         target = table.backend.empty(tuple(source.shape), source.dtype)
-        target[...] = source
+        _fill(target, source, table, far, table)
         table.keep(self.to, target)
+
+
+def _fill(target: Array, source: Array, near: ArrayTable, far: ArrayTable, current: ArrayTable) -> None:
+    """Copy an array of `far`'s device to one of `near`'s."""
+    if near is far is current:
+        target[...] = source
+    elif near is far:
+        with near.backend.scope():
+            target[...] = source
+    else:
+        with near.budget.settling(), far.budget.settling():
+            copy_between(source, target, far.backend, near.backend)
 
 
 class View(Command):

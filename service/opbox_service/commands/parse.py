@@ -16,7 +16,18 @@ from opbox_protocol.excerpt import excerpt
 
 from ..settings import Scope
 from ..validation import explain, first_error
-from . import arrays, checkpoints, compression, custom_operators, executors, kernels, operators, profiling, reports
+from . import (
+    arrays,
+    checkpoints,
+    compression,
+    custom_operators,
+    devices,
+    executors,
+    kernels,
+    operators,
+    profiling,
+    reports,
+)
 from .command import Command, TypedCommand
 from .executors import recurring_run
 from .operators import InvokeAgain, forget_replaced, recurring
@@ -35,6 +46,7 @@ COMMANDS: Mapping[str, type[Command]] = {
         checkpoints,
         reports,
         profiling,
+        devices,
     )
     for command in subject.COMMANDS
 }

@@ -109,6 +109,14 @@ class Definitions:
         self._by_name: dict[tuple[str, str], UploadedOperator] = {}
         self._warnings: dict[str, None] = {}
 
+    def add_device(self, backend: Backend, random: RandomSource, device: str, budget: Budget) -> None:
+        """Give operators another device of the session's, for those that run there."""
+        self.local.add(backend, random, device, budget)
+
+    def use_device(self, device: str) -> None:
+        """Have operators run on another device that was added."""
+        self.local = self.local.on(device)
+
     def __len__(self) -> int:
         return len(self._by_code)
 

@@ -117,6 +117,16 @@ class LocalSession:
             self._others[device] = other
         return self._others[device]
 
+    def add(self, backend: Backend, random: RandomSource, device: str, budget: Budget) -> None:
+        """Be on a further device by a backend of the session's own."""
+        other = LocalSession(backend, random, device, budget, self._table.define)
+        other._others = self._others
+        self._others[device] = other
+
+    def shares_batches(self, other: object) -> bool:
+        """Return whether a command of this one reaches the arrays of another: of its own device."""
+        return other is self
+
     def of_context(self, number: int) -> LocalSession:
         """This one: inside an operator all CPU contexts are the one that it runs on."""
         return self

@@ -36,6 +36,11 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+/** "gpu:0, gpu:1"; of a session whose process does not answer its first device alone is known. */
+export function devicesOf(session) {
+  return session.devices?.length ? session.devices.join(", ") : session.device;
+}
+
 export function clock(secondsSince1970) {
   return new Date(secondsSince1970 * 1000).toLocaleTimeString("en-GB");
 }

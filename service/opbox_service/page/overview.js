@@ -3,7 +3,7 @@
 import { call, PATHS } from "./api.js";
 import { bar, figure, figures } from "./chart.js";
 import { h, keyed, section, table, write } from "./dom.js";
-import { bytes, clock, count, duration, ms, rate } from "./format.js";
+import { bytes, clock, count, devicesOf, duration, ms, rate } from "./format.js";
 import * as past from "./history.js";
 import { askToEnd, mayEnd } from "./ending.js";
 import { number } from "./plot.js";
@@ -139,7 +139,7 @@ function sessionsTable() {
       { title: "Session", header: true, node: link },
       { title: "Owner", cell: (session) => session.owner },
       { title: "Program", cell: (session) => session.script || "–" },
-      { title: "Device", cell: (session) => session.device },
+      { title: "Device", cell: devicesOf },
       { title: "Age", number: true, cell: (session) => duration(session.age_s) },
       { title: "Executors", number: true, cell: (session) => count(session.executors) },
       { title: "Steps", number: true, cell: (session) => count(session.steps) },

@@ -4,7 +4,7 @@ import { call, path, PATHS } from "./api.js";
 import { figure, figures } from "./chart.js";
 import { h, section, write } from "./dom.js";
 import { askToEnd, mayEnd } from "./ending.js";
-import { bytes, clock, count, duration, rate } from "./format.js";
+import { bytes, clock, count, devicesOf, duration, rate } from "./format.js";
 import * as past from "./history.js";
 import { networkView } from "./network.js";
 import { queue, why } from "./overview.js";
@@ -60,7 +60,10 @@ export function sessionView(id) {
       tell(facts, {
         ...named(session),
         Owner: session.owner,
-        Device: session.device,
+        Device: devicesOf(session),
+        "Memory by device": Object.entries(session.bytes_by_device ?? {})
+          .map(([device, inUse]) => `${device} ${bytes(inUse)}`)
+          .join(", "),
         Age: duration(session.age_s),
         Idle: `${duration(session.idle_s)} of ${duration(session.ttl_s)}`,
         Steps: count(session.steps),

@@ -39,9 +39,13 @@ __all__ = [
 
 
 class SessionRequest(Body):
-    """The device and the options of a new session."""
+    """The devices and the options of a new session."""
 
     device: Device | None = None
+    devices: list[Device] | None = Field(
+        default=None,
+        description="Several GPUs of the server, in place of device; a batch begins on the first of them.",
+    )
     ttl_s: Annotated[float | None, Expected("seconds above 0")] = Field(
         default=None, description="Seconds that it is kept unused."
     )
@@ -62,7 +66,8 @@ class SessionAnswer(BaseModel):
     """A new session."""
 
     id: str
-    device: str
+    device: str = Field(description="The first of its devices.")
+    devices: list[str] = Field(default=[], description="All of them, in the order in which it got them.")
     ttl_s: float
     limits: dict[str, int]
     script: str = Field(default="", description="The program that opened it, as it said.")
@@ -82,7 +87,8 @@ class SessionState(SessionAnswer):
     objects: int = Field(description="Arrays, executors and kernels.")
     executors: int = 0
     steps: int = Field(default=0, description="Backward passes that have run: the steps of a training.")
-    bytes: int
+    bytes: int = Field(description="In use on all its devices.")
+    bytes_by_device: dict[str, int] = {}
     peak_bytes: int
 
 
@@ -139,11 +145,12 @@ class Accepted(BaseModel):
 
 
 def create(engine: Engine, call: Call, done: Done) -> None:
-    """Open a session on a device."""
+    """Open a session on a device, or on several GPUs."""
     body: SessionRequest = call.body
     session = engine.sessions.create(
         call.owner,
         device=body.device,
+        devices=body.devices,
         ttl_s=body.ttl_s,
         seed=body.seed,
         code=body.code,

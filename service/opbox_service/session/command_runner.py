@@ -11,13 +11,13 @@ import numpy as np
 from opbox_ops.backend import device_error
 from opbox_protocol.errors import GoneError, MXNetError, OutOfMemoryError
 
-from ..commands import ArrayTable, TypedCommand
+from ..commands import TypedCommand
 from ..commands.checkpoints import Checkpoint, CheckpointPlan, save
 from ..commands.profiling import run_profiled
-from ..custom import Definitions
 from ..logs import Logger
 from .batch import Batch
 from .code_policy import Watcher
+from .session_devices import SessionDevices
 
 __all__ = ["CommandRunner", "placed"]
 
@@ -30,32 +30,33 @@ class CommandRunner:
 
     Args:
         session: its id, for the log.
-        table: its arrays, executors and kernels.
-        definitions: the code that it has uploaded.
+        devices: its devices, with arrays, executors, kernels and the code that it has uploaded.
         watcher: is shown which command runs, in a process for uploaded code; None elsewhere.
 
     Attributes:
         closed: why no further command runs; None while the session goes on.
     """
 
-    def __init__(self, session: str, table: ArrayTable, definitions: Definitions, watcher: Watcher | None) -> None:
+    def __init__(self, session: str, devices: SessionDevices, watcher: Watcher | None) -> None:
         self.closed: str | None = None
         self._session = session
-        self._table = table
-        self._definitions = definitions
+        self._devices = devices
+        self._table = devices.table
+        self._definitions = devices.definitions
         self._watcher = watcher
 
     def run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         """Run a batch's commands in order; the error that stopped them, or None."""
         error = self._run(commands, batch)
-        if self._table.plan is not None:
-            _note_changes(self._table.plan, commands, error)
+        for table in self._devices.tables.values():
+            if table.plan is not None:
+                _note_changes(table.plan, self._devices.commands_on(table, commands), error)
         if error is None and batch.done is not None and len(self._definitions):
             batch.warnings = self._definitions.take_warnings()
         return error
 
     def _run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
-        watcher, table, task = self._watcher, self._table, batch.task
+        watcher, table, task, devices = self._watcher, self._table, batch.task, self._devices
         # NaN and infinity are values like others here: no warnings, but for those of code that users bring.
         silent = not len(self._definitions)
         plans_only = True
@@ -65,7 +66,7 @@ class CommandRunner:
         silence: Any = np.errstate(all="ignore") if silent and not plans_only else _NOTHING
         table.silent = silent
         budget = table.budget
-        with table.backend.scope(), self._definitions.scope(), silence:
+        with table.backend.scope(), self._definitions.scope(), silence, devices:
             for i, command in enumerate(commands):
                 batch.position = i
                 try:
@@ -83,6 +84,9 @@ class CommandRunner:
                         run_profiled(table.profile, command, table, batch)
                     if budget.reserved:
                         budget.settle()
+                    if devices.current is not table:
+                        table = devices.current
+                        budget = table.budget
                     if watcher is not None:
                         watcher.ended()
                 except BaseException as error:
@@ -104,13 +108,14 @@ class CommandRunner:
 
     def save(self) -> None:
         """Save the arrays, if the program asked for checkpoints and they are those of a step not yet saved."""
-        plan = self._table.plan
-        if plan is None or not plan.every or not plan.current or plan.saved == plan.step:
-            return
-        try:
-            save(self._table, plan)
-        except MXNetError as error:
-            _log.error("a checkpoint was not saved", session=self._session, error=error.message)
+        for table in self._devices.tables.values():
+            plan = table.plan
+            if plan is None or not plan.every or not plan.current or plan.saved == plan.step:
+                continue
+            try:
+                save(table, plan)
+            except MXNetError as error:
+                _log.error("a checkpoint was not saved", session=self._session, error=error.message)
 
 
 def placed(error: BaseException, batch: Batch, command: int | None) -> BaseException:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from opbox_ops.backend import backend_for
 from opbox_protocol.errors import (
     BadRequestError,
     CancelledError,
@@ -26,6 +25,7 @@ from opbox_protocol.errors import (
     GoneError,
     LimitError,
     QuotaError,
+    UnsupportedError,
     error_from_json,
     error_to_json,
 )
@@ -35,9 +35,8 @@ from ..checkpoint_store import CheckpointStore, OwnersCheckpoints
 from ..commands import ArrayTable, TypedCommand, check_scopes, parse
 from ..commands.command import Exchange
 from ..commands.table_image import TableImage, pack, unpack
-from ..custom import Definitions
 from ..device_time import DeviceTimes
-from ..quota import Budget, MeteredBackend
+from ..quota import Budget
 from ..settings import SCOPES, Scope, Settings
 from ..stateless.graph_cache import GraphCache
 from ..task import Task, current, running
@@ -45,6 +44,7 @@ from .batch import NO_LIMIT, Batch
 from .code_policy import CodePolicy
 from .command_runner import CommandRunner, placed
 from .moving import MovedError
+from .session_devices import SessionDevices
 
 __all__ = ["ReportedValues", "ServerSession"]
 
@@ -59,22 +59,24 @@ class ServerSession:
 
     Args:
         id, owner: its random name, and whose it is.
-        device: "cpu", "gpu", "gpu:1".
+        devices: canonical names: "cpu", or GPUs, on the first of which every batch begins.
         seed: of its random source.
         ttl_s: how long it is kept unused.
         graphs, settings: shared with the other sessions.
         code_policy: for code that it uploads.
         device_times: counts how long its batches wait and run.
-        memory: the owner's on the device, which it draws from.
+        memory: the owner's on a device, which it draws from.
         host_memory: the owner's on the host, for what is page-locked.
         checkpoints: where it may save some; None where there is no place.
-        limit_bytes: of device memory; None for the settings'.
+        limit_bytes: of memory of each device; None for the settings'.
         script, host: the program that opened it, and its machine, as it says; for who watches.
         freed: called once with the most bytes that it had, when it has ended and let go of them.
         movable: whether another process takes it over when it brings code (`moving`).
 
     Attributes:
-        table: its arrays, executors and kernels.
+        device: the first of its devices.
+        devices: all of them.
+        table: the arrays, executors and kernels on the first one.
         budget: counts their memory.
         closed: why it has ended; None while it has not.
         moving: whether it rests, as another process takes it over.
@@ -84,14 +86,14 @@ class ServerSession:
         self,
         id: str,
         owner: str,
-        device: str,
+        devices: Sequence[str],
         seed: int,
         ttl_s: float,
         graphs: GraphCache,
         settings: Settings,
         code_policy: CodePolicy,
         device_times: DeviceTimes,
-        memory: Budget | None = None,
+        memory: Callable[[str], Budget | None] = lambda device: None,
         host_memory: Budget | None = None,
         checkpoints: CheckpointStore | None = None,
         limit_bytes: int | None = None,
@@ -107,39 +109,34 @@ class ServerSession:
         self._reports: deque[ReportedValues] = deque(maxlen=MAX_REPORTS)
         self._freed = freed
         self.owner = owner
-        self.device = device
+        self.device = devices[0]
         self.ttl_s = ttl_s
         self.settings = settings
         self._code_policy = code_policy
         self._device_times = device_times
-        self.budget = Budget(settings.max_session_bytes if limit_bytes is None else limit_bytes, memory)
         self._host_budget = Budget(settings.max_session_bytes, host_memory, "page-locked memory")
-        device_backend = backend_for(device).for_session(self._admit)
-        backend: Any = MeteredBackend(device_backend, self.budget)
         try:
-            with device_backend.scope():
-                random = device_backend.random(seed)
-            self._definitions = Definitions(backend, random, device, self.budget)
-            self.table = ArrayTable(
-                backend,
-                random,
-                device,
-                self.budget,
-                self._definitions.add if code_policy.accepts_code else _refuse_code,
-                graphs=graphs,
-                owner=owner,
-                max_entries=settings.max_session_objects,
-                max_rank=settings.max_rank,
+            self.devices = SessionDevices(
+                devices,
+                seed,
+                settings,
+                lambda name: Budget(settings.max_session_bytes if limit_bytes is None else limit_bytes, memory(name)),
+                self._host_budget,
+                None if code_policy.accepts_code else _refuse_code,
+                graphs,
+                owner,
+                self._check_further,
             )
         except BaseException:
-            # The session is in no list: nobody else ends its stream.
-            for budget in (self.budget, self._host_budget):
-                budget.close()
-            device_backend.close()
+            self._host_budget.close()
             raise
-        self.table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
-        self.table.on_report = self._report
-        self._runner = CommandRunner(id, self.table, self._definitions, code_policy.watcher)
+        self.table = self.devices.table
+        self.budget = self.devices.budgets[self.device]
+        self._definitions = self.devices.definitions
+        for table in self.devices.tables.values():
+            table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
+            table.on_report = self._report
+        self._runner = CommandRunner(id, self.devices, code_policy.watcher)
         self._stopping = False
         self.created = time.time()
         self.used = time.monotonic()
@@ -155,10 +152,23 @@ class ServerSession:
         self._awaited: list[int] = []
         self._lock = Lock()
 
-    def _admit(self, nbytes: int, on_device: bool) -> None:
-        """Count memory of the backend's own: for copies, and for a library's work."""
-        budget = self.budget if on_device else self._host_budget
-        budget.take(nbytes) if nbytes > 0 else budget.give(-nbytes)
+    def _check_further(self, devices: Sequence[str]) -> None:
+        """ConflictError where a session of these devices may have but one: in a process for code."""
+        if self._code_policy.watcher is not None:
+            raise ConflictError(
+                f"devices: expected one in a session with a process of its own for code, got {', '.join(devices)}: "
+                "make a session for each",
+                detail={"one_device": True},
+            )
+
+    @property
+    def bytes_by_device(self) -> dict[str, int]:
+        """Bytes in use on each device."""
+        return {name: budget.used for name, budget in self.devices.budgets.items()}
+
+    @property
+    def _peak_bytes(self) -> int:
+        return sum(budget.peak for budget in self.devices.budgets.values())
 
     def _report(self, steps: int, epoch: int | None, values: Mapping[str, float | None]) -> None:
         self._reports.append((time.time(), steps, epoch, values))
@@ -358,7 +368,11 @@ class ServerSession:
             error = self._run(batch)
             # Before the answer: who has it may count on its being counted, though the process be killed then.
             answered = time.monotonic()
-            self._device_times.add(self.owner, self.device, begun - batch.since, answered - begun)
+            elsewhere = self.devices.take_seconds()
+            own_s = answered - begun - sum(elsewhere.values())
+            self._device_times.add(self.owner, self.device, begun - batch.since, max(0.0, own_s))
+            for device, seconds in elsewhere.items():
+                self._device_times.add(self.owner, device, 0.0, seconds)
             begun, copies_out = answered, batch.sends
             batch.finish(error)
             if self._stopping:
@@ -418,6 +432,11 @@ class ServerSession:
         Raises:
             MXNetError: it cannot be had.
         """
+        if len(self.devices.names) > 1:
+            raise UnsupportedError(
+                f"code: expected a session on one device, got one on {', '.join(self.devices.names)}: make a session "
+                "with a process of its own on each (OPBOX_CODE=1 does so)"
+            )
         with self.table.backend.scope():
             image = pack(self.table)
         batches = []
@@ -544,18 +563,17 @@ class ServerSession:
             self._let_go()
 
     def _let_go(self) -> None:
-        self.table.clear()
-        self._definitions.close()
-        self.budget.close()
+        self.devices.clear()
         self._host_budget.close()
-        self.table.backend.close()
-        self._freed(self.budget.peak)
+        self.devices.close()
+        self._freed(self._peak_bytes)
 
     def opened(self) -> dict[str, Any]:
         """The session as its opening is answered."""
         return {
             "id": self.id,
             "device": self.device,
+            "devices": self.devices.names,
             "ttl_s": self.ttl_s,
             "limits": self.limits(),
             "script": self.script,
@@ -564,11 +582,12 @@ class ServerSession:
 
     def json(self) -> dict[str, Any]:
         """The session's state, as GET answers it."""
-        task = current()
+        task, tables = current(), list(self.devices.tables.values())
         before, wait_s = task.turn.outlook() if task is not None and task.turn is not None else (0, 0.0)
         return {
             "id": self.id,
             "device": self.device,
+            "devices": self.devices.names,
             "script": self.script,
             "host": self.host,
             "ttl_s": self.ttl_s,
@@ -579,11 +598,12 @@ class ServerSession:
             "waiting": len(self._waiting),
             "calls_before": before,
             "wait_s": round(wait_s, 3),
-            "objects": len(self.table),
-            "executors": self.table.executors,
-            "steps": self.table.steps,
-            "bytes": self.budget.used,
-            "peak_bytes": self.budget.peak,
+            "objects": sum(len(table) for table in tables),
+            "executors": sum(table.executors for table in tables),
+            "steps": max(table.steps for table in tables),
+            "bytes": sum(self.bytes_by_device.values()),
+            "bytes_by_device": self.bytes_by_device,
+            "peak_bytes": self._peak_bytes,
             "limits": self.limits(),
         }
 

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cachetools import FIFOCache
@@ -23,10 +23,10 @@ from ..memory_shares import HOST
 from ..quota import Ledger
 from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
-from ..stateless.graph_runner import check_device
 from .code_policy import CodePolicy
 from .moving import MovedError
 from .session import ReportedValues, ServerSession
+from .session_devices import check_devices
 
 __all__ = ["Sessions", "ended_by_admin", "no_such"]
 
@@ -99,6 +99,7 @@ class Sessions:
         owner: str,
         *,
         device: str | None = None,
+        devices: Sequence[str] | None = None,
         ttl_s: float | None = None,
         seed: int = 0,
         code: bool | None = None,
@@ -112,6 +113,7 @@ class Sessions:
         Args:
             owner: whose it is.
             device: by default the settings'.
+            devices: several, in its place.
             ttl_s: seconds that it is kept unused; by default the settings'.
             seed: of its random source.
             code: whether it may bring code.
@@ -120,20 +122,23 @@ class Sessions:
             script, host: the program that asks for it, and its machine.
 
         Raises:
-            BadRequestError: a time to live out of range.
+            BadRequestError: a time to live out of range; devices that no session has together.
+            ConflictError: several devices, and a process of its own for code.
             ForbiddenError: it is to take code, and its token may not bring any.
             UnsupportedError: no such device.
             QuotaError: the owner has too many.
         """
         settings = self._settings
         _check_code(code, scopes)
-        device = check_device(device, settings)
+        if device is not None and devices is not None:
+            raise BadRequestError("device: expected either device or devices, got both")
+        names = check_devices([settings.device if device is None else device] if devices is None else devices, settings)
         ttl_s = settings.session_ttl_s if ttl_s is None else ttl_s
         if not 0 < ttl_s <= settings.max_ttl_s:
             raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {settings.max_ttl_s:g}, got {ttl_s!r}")
         movable = self._code_policy.move is not None and code is not False and bool(scopes & UPLOADS)
         id = secrets.token_hex(16)
-        return self._new(id, owner, device, seed, float(ttl_s), quota, script, host, movable=movable)
+        return self._new(id, owner, names, seed, float(ttl_s), quota, script, host, movable=movable)
 
     def adopt(
         self, owner: str, header: Mapping[str, Any], image: TableImage, quota: OwnerQuota | None
@@ -143,8 +148,8 @@ class Sessions:
         Raises:
             MXNetError: there is no room for it here; nothing has changed then.
         """
-        device = check_device(header["device"], self._settings)
-        session = self._new(header["id"], owner, device, 0, header["ttl_s"], quota, header["script"], header["host"])
+        devices = check_devices([header["device"]], self._settings)
+        session = self._new(header["id"], owner, devices, 0, header["ttl_s"], quota, header["script"], header["host"])
         try:
             session.take_over(header, image)
         except BaseException:
@@ -173,7 +178,7 @@ class Sessions:
         self,
         id: str,
         owner: str,
-        device: str,
+        devices: Sequence[str],
         seed: int,
         ttl_s: float,
         quota: OwnerQuota | None,
@@ -191,14 +196,14 @@ class Sessions:
             session = ServerSession(
                 id,
                 owner,
-                device,
+                devices,
                 seed,
                 ttl_s,
                 self._graphs,
                 settings,
                 self._code_policy,
                 self._device_times,
-                self._ledger.of(owner, device),
+                lambda name: self._ledger.of(owner, name),
                 self._ledger.of(owner, HOST),
                 self._checkpoints,
                 settings.max_session_bytes if quota is None else quota.session_bytes,
@@ -256,7 +261,8 @@ class Sessions:
         """Owner, device and bytes of all its sessions there."""
         sums: Counter[tuple[str, str]] = Counter()
         for session in self.all():
-            sums[session.owner, session.device] += session.budget.used
+            for device, nbytes in session.bytes_by_device.items():
+                sums[session.owner, device] += nbytes
         return [(owner, device, nbytes) for (owner, device), nbytes in sums.items()]
 
     def delete(self, owner: str, id: str) -> None:
