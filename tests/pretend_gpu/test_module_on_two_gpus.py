@@ -120,6 +120,17 @@ def test_a_store_of_two_gpus_waits_for_nothing(engine: str) -> None:
     assert [out.context for out in outs] == TWO
 
 
+def test_gradients_are_compressed_on_each(engine: str) -> None:
+    store = mx.kv.create("device")
+    store.set_gradient_compression({"type": "2bit", "threshold": 1.0})
+    store.init("w", mx.nd.zeros((2,), TWO[1]))
+    for _ in range(2):
+        store.push("w", [mx.nd.ones((2,), ctx) * 0.75 * (ctx.device_id + 1) for ctx in TWO])
+    out = mx.nd.zeros((2,), TWO[0])
+    store.pull("w", out=out)
+    assert out.asnumpy().tolist() == [2, 2], "1.5 of the first GPU and 0.5 + 1.5 of the second: one threshold each"
+
+
 def test_arrays_go_from_one_to_the_other(engine: str) -> None:
     x = mx.nd.array(range(6), TWO[0])
     y = mx.nd.zeros((6,), TWO[1], dtype="int32")
