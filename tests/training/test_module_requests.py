@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 import opbox as mx
-from opbox.module.loops import train_epoch
 from tests.training.test_module import bound
 
 
@@ -67,7 +66,7 @@ def test_a_training_step_is_one_request():
 
     def by_fit(mod, data, metric):
         metric.reset()
-        train_epoch(mod, 0, data, metric, mx.callback.Speedometer(4, 3), None)
+        mod._train_epoch(0, data, metric, mx.callback.Speedometer(4, 3), None)
 
     def by_score(mod, data, metric):
         mod.score(data, metric)

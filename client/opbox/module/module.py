@@ -9,19 +9,23 @@ from typing import Any
 
 from opbox_protocol.signal_shield import whole
 
-from ..base import value_text
+from ..base import user_level, value_text
 from ..checkpoint import checkpoint_file, load_checkpoint
 from ..context import Context, context_or_current
+from ..foreign import is_array
+from ..initializer import Uniform
 from ..io import DataDesc
 from ..optimizer import Optimizer, Updater
-from . import checkpoints, initialization, results
 from .base_module import BaseModule
-from .binding import Binding
+from .binding import Binding, merged
 from .executor_group import DataParallelExecutorGroup
+from .feed import label_value
 from .names import ArgumentNames
+from .nan_watch import OutputWatch
 from .parameters import Parameters
 from .showing import html
 from .training import Training
+from .updates import create_kvstore
 
 __all__ = ["Module"]
 
@@ -181,9 +185,26 @@ class Module(BaseModule):
             mod._states_file = checkpoint_file(prefix, epoch, "states")
         return mod
 
-    save_checkpoint = checkpoints.save_checkpoint
-    save_optimizer_states = checkpoints.save_optimizer_states
-    load_optimizer_states = checkpoints.load_optimizer_states
+    def save_checkpoint(
+        self: Any, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
+    ) -> None:
+        """Write `<prefix>-symbol.json` and `<prefix>-<epoch>.params`, and if asked `.states`."""
+        self._symbol.save(f"{prefix}-symbol.json")
+        param_name = checkpoint_file(prefix, epoch, "params")
+        self.save_params(param_name)
+        logging.info("checkpoint written: %s", param_name)
+        if save_optimizer_states:
+            state_name = checkpoint_file(prefix, epoch, "states")
+            self.save_optimizer_states(state_name)
+            logging.info("optimizer states written: %s", state_name)
+
+    def save_optimizer_states(self, fname: str) -> None:
+        """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""
+        self._trained.save_states(fname)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Take the optimizer's states from a file."""
+        self._trained.load_states(fname)
 
     # ---- binding
 
@@ -256,7 +277,45 @@ class Module(BaseModule):
 
     # ---- parameters
 
-    init_params = initialization.init_params
+    def init_params(
+        self,
+        initializer: Any = Uniform(0.01),  # noqa: B008  (it holds no state)
+        arg_params: Mapping[str, Any] | None = None,
+        aux_params: Mapping[str, Any] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Fill parameters and auxiliary states: from those given, the rest by the initializer.
+
+        Args:
+            initializer: for what `arg_params` and `aux_params` do not have.
+            arg_params, aux_params: values by name; None for none.
+            allow_missing: whether the given ones may be incomplete.
+            force_init: do it again.
+            allow_extra: whether the given ones may hold names that the symbol lacks; by default a warning tells of one.
+
+        Raises:
+            TypeError: the initializer is no function: a name, or a class that was not called.
+            RuntimeError: a given dict lacks a name, without `allow_missing`.
+            ValueError: the initializer has no rule for a name.
+        """
+        if self.params_initialized and not force_init:
+            warnings.warn(
+                "init_params: the parameters are set already, and stay: give force_init=True to set them anew",
+                stacklevel=2,
+            )
+            return
+        if isinstance(initializer, type) or not (initializer is None or callable(initializer)):
+            raise TypeError(
+                f"initializer: expected one such as mx.init.Xavier(), or None, got {value_text(initializer)}"
+            )
+        attrs = self._symbol.attr_dict()
+        self._parameters.initialize(self._bound, attrs, initializer, arg_params, aux_params, allow_missing)
+        self.params_initialized = True
+        self._flush()
+        if not allow_extra and (unknown := self._parameters.unknown(arg_params, aux_params)):
+            warnings.warn(unknown, stacklevel=user_level())
 
     def set_params(
         self,
@@ -293,7 +352,44 @@ class Module(BaseModule):
 
     # ---- the optimizer
 
-    init_optimizer = initialization.init_optimizer
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Make the optimizer. Gradients are rescaled by 1 / batch size unless `optimizer_params` says otherwise.
+
+        Args:
+            kvstore: how several devices exchange gradients: "local" or "device", which are one here, or a store of
+                `mx.kv.create`. None: nothing is exchanged, and each device trains weights of its own. One device needs
+                none, and uses a store that is passed as an object.
+            optimizer: a name, or an `Optimizer`.
+            optimizer_params: its arguments: a dict, or pairs.
+            force_init: do it again.
+        """
+        self._check_ready()
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning(
+                "init_optimizer: there is an optimizer already, and it stays: force_init=True makes a new one"
+            )
+            return
+        replicas, parameters = self._bound.replicas, self._names.parameters
+        first = {name: replicas[0].args[name] for name in parameters}
+        store, on_store = create_kvstore(kvstore, len(replicas), first)
+        if store is not None and self._compression_params:
+            compressing: Any = store
+            compressing.set_gradient_compression(self._compression_params)
+        batch_size = self._bound.batch_size()
+        self._training = Training(
+            optimizer, optimizer_params, self.symbol, self._names, batch_size, len(replicas), store, on_store
+        )
+        self._training.begin(replicas, parameters)
+        self.optimizer_initialized = True
+        if self._states_file is not None:
+            self.load_optimizer_states(self._states_file)
+            self._states_file = None
 
     def borrow_optimizer(self, shared_module: Module) -> None:
         """Use another module's optimizer, states included."""
@@ -325,11 +421,106 @@ class Module(BaseModule):
             raise AssertionError("backward: the module was bound without gradients: bind it with for_training=True")
         self._bound.backward(out_grads)
 
-    get_outputs = results.get_outputs
-    get_input_grads = results.get_input_grads
-    get_states = results.get_states
-    set_states = results.set_states
-    update_metric = results.update_metric
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """The outputs of the batch run last; each belongs to the executor, and changes with the next batch.
+
+        Args:
+            merge_multi_context: join the slices of several devices along the outputs' batch axes, on the first device;
+                False: a list for each output, with its array on each device.
+
+        Raises:
+            AssertionError: no batch has been run, and the outputs' memory holds whatever it held before.
+        """
+        self._check_ready()
+        if not self._bound.has_run:
+            raise AssertionError(
+                "get_outputs: expected a batch to have been run, got none yet: call forward(batch) first"
+            )
+        outputs = [list(parts) for parts in zip(*(one.current.outputs for one in self._bound.replicas), strict=True)]
+        return merged(outputs, self._bound.output_axes) if merge_multi_context else outputs
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """The gradients of the data of the batch run last, in the order of `data_shapes`.
+
+        Args:
+            merge_multi_context: as of `get_outputs`.
+        """
+        self._check_ready()
+        if not self.inputs_need_grad:
+            raise AssertionError("re-bind with inputs_need_grad=True to have gradients of the inputs")
+        gradients = [[one.current.grad_dict[desc.name] for one in self._bound.replicas] for desc in self.data_shapes]
+        if not merge_multi_context:
+            return gradients
+        return merged(gradients, [DataDesc.get_batch_axis(desc.layout) for desc in self.data_shapes])
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays of `state_names`.
+
+        Args:
+            merge_multi_context: False: a list for each state, with its array on each device; True is for one device.
+
+        Raises:
+            AssertionError: the states of several devices are asked for as one.
+        """
+        self._check_ready()
+        replicas = self._bound.replicas
+        states = [[one.current.arg_dict[name] for one in replicas] for name in self._names.states]
+        if not merge_multi_context:
+            return states
+        if len(replicas) > 1:
+            raise AssertionError(
+                f"get_states: expected merge_multi_context=False on {len(replicas)} devices, got True: each device has "
+                "states of its own"
+            )
+        return [arrays[0] for arrays in states]
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        """Set the arrays of `state_names`.
+
+        Args:
+            states: for each, in their order, a list of its arrays by device; or an array, which all devices get.
+            value: what all of them are filled with.
+
+        Raises:
+            ValueShapeError: a state of another shape than bound.
+            ValueError: another number of states.
+        """
+        self._check_ready()
+        if (states is None) == (value is None):
+            raise AssertionError("set_states: expected either states or value")
+        bound = self.get_states(merge_multi_context=False)
+        if states is None:
+            for arrays in bound:
+                for array in arrays:
+                    array[:] = value
+            return
+        if len(states) != len(bound):
+            names = ", ".join(self._names.states) or "none"
+            raise ValueError(f"set_states: expected {len(bound)} states ({names}), got {len(states)}")
+        for name, arrays, state in zip(self._names.states, bound, states, strict=True):
+            by_device = isinstance(state, list | tuple) and len(state) == len(arrays) and is_array(state[0])
+            for number, array in enumerate(arrays):
+                array._fill(state[number] if by_device else state, f"set_states: {name}")
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Take the outputs of the batch run last into a metric, without waiting for them.
+
+        Args:
+            eval_metric: an `EvalMetric`.
+            labels: the batch's labels.
+            pre_sliced: whether `labels` has a list of labels for each device, its slice of the batch's.
+        """
+        descs = self._bound.labels or ()
+        wanted = eval_metric.output_names if eval_metric.output_names is not None else self._names.outputs
+        watch = OutputWatch.of(eval_metric)
+        for number, replica in enumerate(self._bound.replicas):
+            own = labels[number] if pre_sliced else self._bound.sliced(number, descs, labels or ())
+            values = {desc.name: label_value(label) for desc, label in zip(descs, own, strict=False)}
+            outputs = zip(self._names.outputs, replica.current.outputs, strict=True)
+            fetched = {name: out._fetch_async() for name, out in outputs if name in wanted}
+            if watch is not None:
+                watch.take(fetched)
+            eval_metric.update_later(values, fetched)
 
     def install_monitor(self, mon: Any) -> None:
         """Attach a `Monitor` to each device's executor."""
