@@ -23,7 +23,7 @@ from .gradient import backward_node, is_zero, linear_gradient, make_node
 from .image import arrange  # noqa: F401
 from .index import embedding, gather, pick, take  # noqa: F401
 from .init import fill  # noqa: F401
-from .linalg import batch_dot, diagonal, dot, fourier, gemm, triangular  # noqa: F401
+from .linalg import batch_dot, diagonal, dot, fourier, gemm, numpy_products, triangular  # noqa: F401
 from .nn import (  # noqa: F401
     convolution,
     convolution_v1,
@@ -76,6 +76,7 @@ BILINEAR = (
     *("_backward_FullyConnected", "_backward_Convolution", "_backward_Deconvolution"),
     *("_backward_dot", "_backward_np_dot", "_backward_batch_dot", "_backward_linalg_gemm2", "_backward_linalg_trmm"),
     *("_backward_interleaved_matmul_encdec_qk", "_backward_interleaved_matmul_encdec_valatt"),
+    *("_backward_npi_matmul", "_backward_npi_tensordot", "_backward_npi_tensordot_int_axes"),
 )
 """Backward operators (g, a, b) of operators that are linear in each of two inputs; a third one is an added bias."""
 

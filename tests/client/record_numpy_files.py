@@ -28,6 +28,41 @@ def networks() -> dict[str, Any]:
         ),
         "joined": lambda F, x: F.np.concatenate([x, F.np.squeeze(F.np.expand_dims(x, 0))], axis=1),
         "products": lambda F, x: F.np.dot(x, F.np.transpose(x)),
+        "attention": lambda F, x: F.np.matmul(
+            F.npx.softmax(
+                F.np.where(
+                    F.np.tril(F.np.ones((2, 2))),
+                    F.np.matmul(x, F.np.transpose(x)),
+                    F.np.full_like(F.np.ones((2, 2)), -1e9),
+                ),
+                axis=-1,
+            ),
+            x,
+        ),
+        "heads": lambda F, x: F.np.einsum(
+            "bqk,bkd->bqd", F.np.expand_dims(F.np.dot(x, F.np.transpose(x)), 0), F.np.expand_dims(x, 0)
+        ),
+        "contractions": lambda F, x: F.np.tensordot(x, x, axes=([1], [1])) + F.np.tensordot(x, F.np.transpose(x), 1),
+        "selections": lambda F, x: F.np.where(x > 0.6, x, x * x) + F.np.where(x > 1, 1, 2),
+        "lengths": lambda F, x: x / F.np.linalg.norm(x, axis=1, keepdims=True) + F.np.linalg.norm(x),
+        "constants": lambda F, x: (
+            x * F.np.arange(3)
+            + F.np.ones((2, 3))
+            + F.np.zeros((3,))
+            + F.np.eye(2, 3, k=1)
+            + F.np.full_like(x, 0.5) * F.np.zeros_like(x)
+        ),
+        "moved": lambda F, x: (
+            F.np.roll(F.np.moveaxis(F.np.broadcast_to(x, (2, 2, 3)), 0, 2), 1, axis=0)
+            + F.np.expand_dims(F.np.pad(x, ((0, 0), (0, 0))), 2)
+        ),
+        "stacks": lambda F, x: F.np.concatenate(
+            [F.np.vstack([x, x]), F.np.pad(F.np.hstack([x, x]), ((1, 1), (0, 0)))[:, 3:]]
+        ),
+        "diagonals": lambda F, x: F.np.trace(x) + F.np.diag(x) + F.np.diagonal(x, offset=1) + F.np.average(x),
+        "values": lambda F, x: (
+            F.np.nan_to_num(F.np.log(x - 0.25)) * F.np.isfinite(x) + F.np.around(x, 1) + F.np.diff(x, axis=1).sum()
+        ),
         "layers": lambda F, x: F.npx.softmax(F.npx.relu(x) + F.npx.sigmoid(x), axis=-1),
     }
 

@@ -288,7 +288,7 @@ def _strided(backend: Any, array: Any) -> Any:
 
 
 def _columns(backend: Any, array: Any) -> Any:
-    return backend.xp.asfortranarray(array)
+    return array if array.ndim == 0 else backend.xp.asfortranarray(array)  # which makes (1,) of ()
 
 
 ZERO = [param for param in _rows() if param.values[1].zero_size and param.values[1].inputs]

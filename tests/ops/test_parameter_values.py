@@ -27,7 +27,7 @@ FLAT = "It is refused: images have two spatial dimensions."
 INITIAL = "It is refused: MXNet starts from nothing else than its own value."
 SOFTMAX = "It is refused: only softmax takes lengths."
 ABSENT: dict[tuple[str, str], tuple[tuple[Any, ...], str]] = {
-    **{(op, "shape"): ((None,), FREE) for op in ("_full", "_ones", "_zeros")},
+    **{(op, "shape"): ((None,), FREE) for op in ("_full", "_ones", "_zeros", "_npi_identity")},
     **{(f"_random_{name}", "shape"): ((None,), FREE) for name in DRAWN.split()},
     **{(op, "shape"): ((None,), NEEDED) for op in ("_ravel_multi_index", "_unravel_index", "_sample_unique_zipfian")},
     ("_arange", "infer_range"): ((True,), FREE),

@@ -111,7 +111,7 @@ class ArrayFluent:
     def ones_like(self, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
         """An array of ones in data's shape and element type."""
     def pad(self, mode: Literal['constant', 'edge', 'reflect'] = ..., pad_width: Sequence[int] | int = ..., constant_value: float = 0.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
-        """Pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
+        """Pad, and mx.np's pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
     def pick(self, index: NDArray | None = None, axis: int = -1, keepdims: bool | int = False, mode: Literal['clip', 'wrap'] = 'clip', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
         """One element of data along an axis for each number of index."""
     def prod(self, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:

@@ -175,22 +175,35 @@ __all__ = [
     '_multi_mp_lamb_update',
     '_not_equal',
     '_not_equal_scalar',
+    '_np_all',
     '_np_amax',
     '_np_amin',
+    '_np_any',
+    '_np_atleast_1d',
+    '_np_atleast_2d',
+    '_np_atleast_3d',
     '_np_copy',
     '_np_cumsum',
+    '_np_diag',
+    '_np_diagflat',
+    '_np_diagonal',
     '_np_dot',
     '_np_max',
     '_np_min',
+    '_np_moveaxis',
     '_np_prod',
     '_np_product',
     '_np_reshape',
+    '_np_roll',
+    '_np_sometrue',
     '_np_squeeze',
     '_np_sum',
+    '_np_trace',
     '_np_transpose',
     '_npi_absolute',
     '_npi_add',
     '_npi_add_scalar',
+    '_npi_arange',
     '_npi_arccos',
     '_npi_arccosh',
     '_npi_arcsin',
@@ -199,25 +212,53 @@ __all__ = [
     '_npi_arctanh',
     '_npi_argmax',
     '_npi_argmin',
+    '_npi_around',
+    '_npi_average',
+    '_npi_bernoulli',
+    '_npi_bitwise_and',
+    '_npi_bitwise_and_scalar',
+    '_npi_bitwise_not',
+    '_npi_bitwise_or',
+    '_npi_bitwise_or_scalar',
+    '_npi_bitwise_xor',
+    '_npi_bitwise_xor_scalar',
+    '_npi_broadcast_to',
     '_npi_cbrt',
     '_npi_ceil',
+    '_npi_cholesky',
+    '_npi_column_stack',
     '_npi_concatenate',
     '_npi_cos',
     '_npi_cosh',
     '_npi_degrees',
+    '_npi_diff',
+    '_npi_dstack',
+    '_npi_einsum',
     '_npi_equal',
     '_npi_equal_scalar',
     '_npi_exp',
     '_npi_expm1',
+    '_npi_exponential',
+    '_npi_eye',
     '_npi_fix',
     '_npi_flip',
     '_npi_floor',
+    '_npi_full_like',
+    '_npi_gamma',
     '_npi_greater',
     '_npi_greater_equal',
     '_npi_greater_equal_scalar',
     '_npi_greater_scalar',
+    '_npi_gumbel',
+    '_npi_hstack',
     '_npi_hypot',
     '_npi_hypot_scalar',
+    '_npi_identity',
+    '_npi_isfinite',
+    '_npi_isinf',
+    '_npi_isnan',
+    '_npi_isneginf',
+    '_npi_isposinf',
     '_npi_less',
     '_npi_less_equal',
     '_npi_less_equal_scalar',
@@ -227,6 +268,8 @@ __all__ = [
     '_npi_log1p',
     '_npi_log2',
     '_npi_logical_not',
+    '_npi_logistic',
+    '_npi_matmul',
     '_npi_maximum',
     '_npi_maximum_scalar',
     '_npi_mean',
@@ -236,15 +279,22 @@ __all__ = [
     '_npi_mod_scalar',
     '_npi_multiply',
     '_npi_multiply_scalar',
+    '_npi_nan_to_num',
     '_npi_negative',
+    '_npi_norm',
+    '_npi_normal',
     '_npi_not_equal',
     '_npi_not_equal_scalar',
+    '_npi_ones',
+    '_npi_pad',
     '_npi_power',
     '_npi_power_scalar',
     '_npi_radians',
+    '_npi_rayleigh',
     '_npi_reciprocal',
     '_npi_rint',
     '_npi_rmod_scalar',
+    '_npi_rot90',
     '_npi_rpower_scalar',
     '_npi_rsubtract_scalar',
     '_npi_rtrue_divide_scalar',
@@ -254,13 +304,25 @@ __all__ = [
     '_npi_sqrt',
     '_npi_square',
     '_npi_stack',
+    '_npi_std',
     '_npi_subtract',
     '_npi_subtract_scalar',
     '_npi_tan',
     '_npi_tanh',
+    '_npi_tensordot',
+    '_npi_tensordot_int_axes',
+    '_npi_tril',
     '_npi_true_divide',
     '_npi_true_divide_scalar',
     '_npi_trunc',
+    '_npi_uniform',
+    '_npi_var',
+    '_npi_vstack',
+    '_npi_where',
+    '_npi_where_lscalar',
+    '_npi_where_rscalar',
+    '_npi_where_scalar2',
+    '_npi_zeros',
     '_npx_relu',
     '_npx_reshape',
     '_npx_sigmoid',
@@ -824,17 +886,41 @@ def _not_equal(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str |
 def _not_equal_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """1 where data != scalar, elsewhere 0."""
 
+def _np_all(data: Symbol | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether all elements are not 0, as bool."""
+
 def _np_amax(a: Symbol | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The maximum; NaN if there is one."""
 
 def _np_amin(a: Symbol | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The minimum; NaN if there is one."""
 
+def _np_any(data: Symbol | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether any element is not 0, as bool."""
+
+def _np_atleast_1d(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Arrays with at least one axis."""
+
+def _np_atleast_2d(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Arrays with at least two axes."""
+
+def _np_atleast_3d(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Arrays with at least three axes."""
+
 def _np_copy(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """data, unchanged."""
 
 def _np_cumsum(a: Symbol | None = None, axis: int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """cumsum: running sums along an axis, of a's shape; without an axis of the flattened array."""
+
+def _np_diag(data: Symbol | None = None, k: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """A matrix's diagonal, or the matrix with a vector on a diagonal."""
+
+def _np_diagflat(data: Symbol | None = None, k: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The matrix with all of data on a diagonal."""
+
+def _np_diagonal(data: Symbol | None = None, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The diagonal of the matrices on two axes."""
 
 def _np_dot(a: Symbol | None = None, b: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The sum over a's last axis and b's first; of two vectors, ()."""
@@ -845,6 +931,9 @@ def _np_max(a: Symbol | None = None, axis: Sequence[int] | int | None = None, ke
 def _np_min(a: Symbol | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The minimum; NaN if there is one."""
 
+def _np_moveaxis(a: Symbol | None = None, source: Sequence[int] | int = ..., destination: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """a with some axes moved to other places."""
+
 def _np_prod(a: Symbol | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'bool', 'float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The product."""
 
@@ -854,13 +943,22 @@ def _np_product(a: Symbol | None = None, axis: Sequence[int] | int | None = None
 def _np_reshape(a: Symbol | None = None, newshape: Sequence[int] | int = ..., order: Literal['C'] = 'C', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """a's elements in another shape."""
 
+def _np_roll(data: Symbol | None = None, shift: Sequence[int] | int = ..., axis: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """data moved along axes; what passes the end comes in at the beginning."""
+
+def _np_sometrue(data: Symbol | None = None, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether any element is not 0, as bool."""
+
 def _np_squeeze(a: Symbol | None = None, axis: Sequence[int] | int | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """a without axes of size 1."""
 
 def _np_sum(a: Symbol | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'bool', 'float16', 'float32', 'float64', 'int8', 'int32', 'int64'] | None | type[Any] | np.dtype[Any] = None, keepdims: bool | int = False, initial: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The sum."""
 
-def _np_transpose(data: Symbol | None = None, axes: Sequence[int] | int = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _np_trace(data: Symbol | None = None, offset: int = 0, axis1: int = 0, axis2: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The sum of the diagonal of the matrices on two axes."""
+
+def _np_transpose(data: Symbol | None = None, axes: Sequence[int] | int | None = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """data with its axes in another order."""
 
 def _npi_absolute(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -871,6 +969,9 @@ def _npi_add(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | N
 
 def _npi_add_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """data + scalar"""
+
+def _npi_arange(start: float = ..., stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: bool | int = False, ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Evenly spaced numbers from start up to stop."""
 
 def _npi_arccos(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The inverse cosine, in [0, pi]."""
@@ -896,11 +997,50 @@ def _npi_argmax(data: Symbol | None = None, axis: int | None = None, keepdims: b
 def _npi_argmin(data: Symbol | None = None, axis: int | None = None, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The position of the minimum along an axis, as mx.np has it."""
 
+def _npi_around(x: Symbol | None = None, decimals: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """x rounded to decimals, halves to the even neighbour."""
+
+def _npi_average(a: Symbol | None = None, weights: Symbol | None = None, axis: Sequence[int] | int | None = None, returned: bool | int = False, weighted: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The average over axes, weighted or not."""
+
+def _npi_bernoulli(size: Sequence[int] | int | None = None, ctx: str = 'cpu', prob: float | None = ..., logit: float | None = ..., dtype: Literal['bool', 'float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'float32', is_logit: bool | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """1 with a probability, else 0."""
+
+def _npi_bitwise_and(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The bitwise and of lhs and rhs; the shapes are broadcast."""
+
+def _npi_bitwise_and_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The bitwise and of data and a number."""
+
+def _npi_bitwise_not(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The bits of x inverted; of bool, whether it is false."""
+
+def _npi_bitwise_or(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The bitwise or of lhs and rhs; the shapes are broadcast."""
+
+def _npi_bitwise_or_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The bitwise or of data and a number."""
+
+def _npi_bitwise_xor(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The bitwise xor of lhs and rhs; the shapes are broadcast."""
+
+def _npi_bitwise_xor_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The bitwise xor of data and a number."""
+
+def _npi_broadcast_to(array: Symbol | None = None, shape: Sequence[int] | int = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """array, repeated to the given shape."""
+
 def _npi_cbrt(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The cube root."""
 
 def _npi_ceil(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The smallest integer that is not smaller."""
+
+def _npi_cholesky(A: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The L with L @ L.T = A (Cholesky)."""
+
+def _npi_column_stack(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Vectors as columns beside one another."""
 
 def _npi_concatenate(*data: Symbol, num_args: int = ..., axis: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Arrays joined along an axis, as mx.np has it."""
@@ -914,6 +1054,15 @@ def _npi_cosh(data: Symbol | None = None, name: str | None = None, attr: Mapping
 def _npi_degrees(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Radians to degrees."""
 
+def _npi_diff(a: Symbol | None = None, n: int = 1, axis: int = -1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Differences of neighbours along an axis, n times."""
+
+def _npi_dstack(*data: Symbol, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Arrays behind one another."""
+
+def _npi_einsum(*data: Symbol, num_args: int = ..., subscripts: str = '', optimize: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Sums of products, as Einstein's notation says."""
+
 def _npi_equal(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether lhs == rhs, as bool; the shapes are broadcast."""
 
@@ -926,6 +1075,12 @@ def _npi_exp(data: Symbol | None = None, name: str | None = None, attr: Mapping[
 def _npi_expm1(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """exp(data) - 1, accurate near 0."""
 
+def _npi_exponential(input1: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', scale: float | None = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Numbers of the exponential distribution, as mx.np draws them."""
+
+def _npi_eye(N: int = ..., M: int | None = None, k: int = 0, ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """A matrix of ones on a diagonal and zeros elsewhere, of mx.np."""
+
 def _npi_fix(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """To the nearest integer towards zero."""
 
@@ -934,6 +1089,12 @@ def _npi_flip(data: Symbol | None = None, axis: Sequence[int] | int = ..., name:
 
 def _npi_floor(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The largest integer that is not larger."""
+
+def _npi_full_like(a: Symbol | None = None, fill_value: float = ..., ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | Literal['None'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """An array of one value in a's shape."""
+
+def _npi_gamma(size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', shape: float = ..., scale: float = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Numbers of the gamma distribution, as mx.np draws them."""
 
 def _npi_greater(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether lhs > rhs, as bool; the shapes are broadcast."""
@@ -947,11 +1108,35 @@ def _npi_greater_equal_scalar(data: Symbol | None = None, scalar: float = 1.0, i
 def _npi_greater_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether data > scalar, as bool."""
 
+def _npi_gumbel(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Numbers of the gumbel distribution, as mx.np draws them."""
+
+def _npi_hstack(*data: Symbol, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Arrays beside one another."""
+
 def _npi_hypot(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The length of the vector (lhs, rhs); the shapes are broadcast."""
 
 def _npi_hypot_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """sqrt(data**2 + scalar**2)"""
+
+def _npi_identity(shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """A square matrix of ones on the diagonal."""
+
+def _npi_isfinite(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether x is a finite number, as bool."""
+
+def _npi_isinf(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether x is infinite, as bool."""
+
+def _npi_isnan(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether x is NaN, as bool."""
+
+def _npi_isneginf(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether x is infinite and negative, as bool."""
+
+def _npi_isposinf(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Whether x is infinite and positive, as bool."""
 
 def _npi_less(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether lhs < rhs, as bool; the shapes are broadcast."""
@@ -980,6 +1165,12 @@ def _npi_log2(data: Symbol | None = None, name: str | None = None, attr: Mapping
 def _npi_logical_not(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether x is 0, as bool."""
 
+def _npi_logistic(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Numbers of the logistic distribution, as mx.np draws them."""
+
+def _npi_matmul(a: Symbol | None = None, b: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Products of matrices; the axes before the last two broadcast."""
+
 def _npi_maximum(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The larger of lhs and rhs; the shapes are broadcast."""
 
@@ -1007,14 +1198,29 @@ def _npi_multiply(lhs: Symbol | None = None, rhs: Symbol | None = None, name: st
 def _npi_multiply_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """data * scalar"""
 
+def _npi_nan_to_num(data: Symbol | None = None, copy: bool | int = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """data with numbers in place of NaN and the infinities."""
+
 def _npi_negative(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """-data"""
+
+def _npi_norm(data: Symbol | None = None, ord: float = 2.0, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, flag: int = -1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The length of data along axes, of shape () along all."""
+
+def _npi_normal(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Numbers of the normal distribution, as mx.np draws them."""
 
 def _npi_not_equal(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether lhs != rhs, as bool; the shapes are broadcast."""
 
 def _npi_not_equal_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether data != scalar, as bool."""
+
+def _npi_ones(shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """An array of ones."""
+
+def _npi_pad(data: Symbol | None = None, pad_width: Sequence[int] | int = ..., mode: Literal['constant', 'edge', 'reflect', 'symmetric'] = 'constant', constant_value: float = 0.0, reflect_type: Literal['even'] = 'even', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """data with a margin, as mx.np has it."""
 
 def _npi_power(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """lhs to the power of rhs., of mx.np."""
@@ -1025,6 +1231,9 @@ def _npi_power_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: b
 def _npi_radians(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Degrees to radians."""
 
+def _npi_rayleigh(input1: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', scale: float | None = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Numbers of the rayleigh distribution, as mx.np draws them."""
+
 def _npi_reciprocal(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """1 / data"""
 
@@ -1033,6 +1242,9 @@ def _npi_rint(data: Symbol | None = None, name: str | None = None, attr: Mapping
 
 def _npi_rmod_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The remainder of scalar / data."""
+
+def _npi_rot90(data: Symbol | None = None, k: int = 1, axes: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """data turned by quarters in the plane of two axes."""
 
 def _npi_rpower_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """scalar to the power of data."""
@@ -1061,6 +1273,9 @@ def _npi_square(data: Symbol | None = None, name: str | None = None, attr: Mappi
 def _npi_stack(*data: Symbol, num_args: int = ..., axis: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Arrays of one shape along a new axis."""
 
+def _npi_std(a: Symbol | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, ddof: int = 0, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The standard deviation over axes."""
+
 def _npi_subtract(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """lhs - rhs, of mx.np."""
 
@@ -1073,6 +1288,15 @@ def _npi_tan(data: Symbol | None = None, name: str | None = None, attr: Mapping[
 def _npi_tanh(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The hyperbolic tangent."""
 
+def _npi_tensordot(a: Symbol | None = None, b: Symbol | None = None, a_axes_summed: Sequence[int] | int = ..., b_axes_summed: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The sum of products over pairs of axes."""
+
+def _npi_tensordot_int_axes(a: Symbol | None = None, b: Symbol | None = None, axes: int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The sum of products over a's last axes and b's first."""
+
+def _npi_tril(data: Symbol | None = None, k: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The lower triangle of matrices, and 0 above it."""
+
 def _npi_true_divide(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """lhs / rhs, of mx.np."""
 
@@ -1081,6 +1305,30 @@ def _npi_true_divide_scalar(data: Symbol | None = None, scalar: float = 1.0, is_
 
 def _npi_trunc(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The integer part: towards zero."""
+
+def _npi_uniform(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', low: float | None = ..., high: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Numbers of the uniform distribution, as mx.np draws them."""
+
+def _npi_var(a: Symbol | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, ddof: int = 0, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The variance over axes."""
+
+def _npi_vstack(*data: Symbol, num_args: int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """Arrays under one another."""
+
+def _npi_where(condition: Symbol | None = None, x: Symbol | None = None, y: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """x where condition is not 0, elsewhere y."""
+
+def _npi_where_lscalar(condition: Symbol | None = None, x: Symbol | None = None, scalar: float = 0.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """scalar where condition is not 0, elsewhere x."""
+
+def _npi_where_rscalar(condition: Symbol | None = None, y: Symbol | None = None, scalar: float = 0.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """y where condition is not 0, elsewhere scalar."""
+
+def _npi_where_scalar2(condition: Symbol | None = None, x: float = 0.0, y: float = 0.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """The number x where condition is not 0, elsewhere the number y, float32."""
+
+def _npi_zeros(shape: Sequence[int] | int | None = None, ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    """An array of zeros."""
 
 def _npx_relu(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """max(data, 0); NaN stays NaN."""

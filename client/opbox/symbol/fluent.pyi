@@ -114,7 +114,7 @@ class SymbolFluent:
     def ones_like(self, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
         """An array of ones in data's shape and element type."""
     def pad(self, mode: Literal['constant', 'edge', 'reflect'] = ..., pad_width: Sequence[int] | int = ..., constant_value: float = 0.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
-        """Pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
+        """Pad, and mx.np's pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
     def pick(self, index: Symbol | None = None, axis: int = -1, keepdims: bool | int = False, mode: Literal['clip', 'wrap'] = 'clip', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
         """One element of data along an axis for each number of index."""
     def prod(self, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, exclude: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -185,7 +185,7 @@ class SymbolFluent:
         """data as a whole, again and again on each axis."""
     def topk(self, axis: int | None = -1, k: int = 1, ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices', is_ascend: bool | int = False, dtype: Literal['float16', 'float32', 'float64', 'int32', 'int64', 'uint8'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
         """The largest or smallest elements along an axis."""
-    def transpose(self, axes: Sequence[int] | int = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+    def transpose(self, axes: Sequence[int] | int | None = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
         """data with its axes in another order."""
     def trunc(self, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
         """The integer part: towards zero."""

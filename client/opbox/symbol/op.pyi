@@ -368,7 +368,7 @@ def MakeLoss(data: Symbol | None = None, grad_scale: float = 1.0, valid_thresh: 
     """MakeLoss: out = data, taken as a loss: gdata = grad_scale / count, and no head gradient is read."""
 
 def Pad(data: Symbol | None = None, mode: Literal['constant', 'edge', 'reflect'] = ..., pad_width: Sequence[int] | int = ..., constant_value: float = 0.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
-    """Pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
+    """Pad, and mx.np's pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
 
 def Pooling(data: Symbol | None = None, kernel: Sequence[int] | int = (), pool_type: Literal['max', 'avg', 'sum', 'lp'] = 'max', global_pool: bool | int = False, cudnn_off: bool | int = False, pooling_convention: Literal['valid', 'full', 'same'] = 'valid', stride: Sequence[int] | int = (), pad: Sequence[int] | int = (), p_value: int | None = None, count_include_pad: bool | int | None = None, layout: Literal['NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC'] | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Pooling: the maximum, mean, sum or Lp norm of data under a sliding window, each channel for itself."""
@@ -815,7 +815,7 @@ def ones_like(data: Symbol | None = None, name: str | None = None, attr: Mapping
     """An array of ones in data's shape and element type."""
 
 def pad(data: Symbol | None = None, mode: Literal['constant', 'edge', 'reflect'] = ..., pad_width: Sequence[int] | int = ..., constant_value: float = 0.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
-    """Pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
+    """Pad, and mx.np's pad: data with a margin of a constant, of the nearest edge, or of its mirror image."""
 
 def pick(data: Symbol | None = None, index: Symbol | None = None, axis: int = -1, keepdims: bool | int = False, mode: Literal['clip', 'wrap'] = 'clip', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """One element of data along an axis for each number of index."""
@@ -1060,7 +1060,7 @@ def tile(data: Symbol | None = None, reps: Sequence[int] | int = ..., name: str 
 def topk(data: Symbol | None = None, axis: int | None = -1, k: int = 1, ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices', is_ascend: bool | int = False, dtype: Literal['float16', 'float32', 'float64', 'int32', 'int64', 'uint8'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The largest or smallest elements along an axis."""
 
-def transpose(data: Symbol | None = None, axes: Sequence[int] | int = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def transpose(data: Symbol | None = None, axes: Sequence[int] | int | None = (), name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """data with its axes in another order."""
 
 def trunc(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:

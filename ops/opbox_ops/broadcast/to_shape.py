@@ -3,7 +3,9 @@
 out has as many axes as data: in broadcast_to the sizes of the parameter `shape` (0 keeps data's), in broadcast_axis
 `size` on each of `axis`, in broadcast_like those of lhs_axes and rhs_axes, or all of rhs's shape.
 
-The gradient of all three is `_broadcast_backward`: gout summed over the repeated axes.
+_npi_broadcast_to, of mx.np, may add axes in front; -2 in `shape` keeps data's size.
+
+The gradient of all is `_broadcast_backward`: gout summed over the repeated axes.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ class BroadcastToParams(Params):
     shape: ShapeParam = Field((), description="The shape of the output; 0 keeps data's dimension.")
 
 
+class NumpyBroadcastToParams(Params):
+    shape: ShapeParam = Field((), description="The shape of the output; -2 keeps data's dimension.")
+
+
 class BroadcastAxisParams(Params):
     axis: ShapeParam = Field((), description="The axes to repeat along; data's length there is 1.")
     size: ShapeParam = Field((), description="The output's length along each of them.")
@@ -36,6 +42,9 @@ class BroadcastLikeParams(Params):
 
 
 to = register("broadcast_to", BroadcastToParams, doc="data, repeated to the given shape.")
+numpy_to = register(
+    "_npi_broadcast_to", NumpyBroadcastToParams, inputs=("array",), doc="array, repeated to the given shape."
+)
 axis = register(
     "broadcast_axis", BroadcastAxisParams, aliases=("broadcast_axes",), doc="data, repeated along the given axes."
 )
@@ -69,6 +78,23 @@ def _(p: BroadcastToParams, ins: ShapeList, outs: ShapeList) -> None:
     assert data is not None
     padded = data if len(data) == len(p.shape) else (-1,) * len(p.shape)
     _stretch(ins, outs, tuple(t if t else d for t, d in zip(p.shape, padded, strict=True)))
+
+
+@numpy_to.infer_shape
+def _(p: NumpyBroadcastToParams, ins: ShapeList, outs: ShapeList) -> None:
+    data = ins[0]
+    if any(size < 0 and size != -2 for size in p.shape):
+        raise ShapeError(f"shape: expected sizes, or -2 to keep data's, got {p.shape}")
+    if data is None:
+        return
+    lead = len(p.shape) - len(data)
+    sizes = tuple(p.shape[max(lead, 0) :])
+    fits = lead >= 0 and -2 not in p.shape[:lead]
+    if not fits or any(d >= 0 and s not in (-2, d) and d != 1 for d, s in zip(data, sizes, strict=True)):
+        raise ShapeError(
+            f"expected a shape that can be repeated to {p.shape}, got {show_shape(data)}", side=ins.side, index=0
+        )
+    outs.merge(0, (*p.shape[:lead], *(d if s == -2 else s for d, s in zip(data, sizes, strict=True))))
 
 
 @axis.infer_shape
@@ -139,7 +165,7 @@ def _gradient(node: Node, ograds: list[Entry]) -> list[Entry | None]:
     return backward_node("_broadcast_backward", node, [ograds[0]], outputs=1)
 
 
-for _op in (to, axis, like):
+for _op in (to, numpy_to, axis, like):
     _op.inplace((0, 0))
     _op.compute()(_repeat)
     _op.set_attr("FGradient", _gradient)

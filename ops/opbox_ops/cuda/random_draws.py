@@ -29,6 +29,7 @@ __all__ = [
     "SUB_STREAMS",
     "DrawKernel",
     "declare",
+    "drawn_by_kernels",
     "launch",
     "many_a_block",
     "one_a_block",
@@ -156,20 +157,21 @@ def declare(name: str, kernel: DrawKernel, check: Callable[[Distribution, Any], 
     [row] = [row for row in TABLE if row.name == name]
     for form in (f"_random_{name}", f"_random_{name}_like"):
 
-        @registry.get(form).compute("gpu", level="generated", accepts=_accepts)
+        @registry.get(form).compute("gpu", level="generated", accepts=drawn_by_kernels)
         def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
             if check is not None:
                 check(row, p)
             launch(ctx, kernel, outputs[0], 1, [float(getattr(p, parameter)) for parameter in row.params])
 
-    @registry.get(f"_sample_{name}").compute("gpu", level="generated", accepts=_accepts, temps=_rows)
+    @registry.get(f"_sample_{name}").compute("gpu", level="generated", accepts=drawn_by_kernels, temps=_rows)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         for array, rows in zip(inputs, ctx.temp, strict=True):
             ctx.xp.copyto(rows, array, casting="unsafe")
         launch(ctx, kernel, outputs[0], size_of(p.shape), ctx.temp)
 
 
-def _accepts(p: Any, call: CallSpec) -> bool:
+def drawn_by_kernels(p: Any, call: CallSpec) -> bool:
+    """Return whether a kernel can draw the output: one of the types that kernels draw in, in plain layout."""
     return call.plain and call.outputs[0].dtype.name in TYPES
 
 

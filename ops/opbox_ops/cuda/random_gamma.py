@@ -9,7 +9,11 @@ Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables" (2000).
 
 from __future__ import annotations
 
-from .random_draws import declare, one_a_block
+from typing import Any
+
+from ..compute import Arrays, OpContext, Outputs
+from ..random.numpy_distributions import gamma
+from .random_draws import declare, drawn_by_kernels, launch, one_a_block
 
 __all__ = ["GAMMA", "STANDARD_GAMMA"]
 
@@ -32,3 +36,8 @@ __device__ double standard_gamma(SubStream &stream, double alpha) {
 """standard_gamma: a number of scale 1; NaN where alpha is none."""
 GAMMA = one_a_block("gamma", 'A(b >= 0 ? standard_gamma(stream, a) * b : nan(""))', STANDARD_GAMMA)
 declare("gamma", GAMMA)
+
+
+@gamma.compute("gpu", level="generated", accepts=drawn_by_kernels)
+def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    launch(ctx, GAMMA, outputs[0], 1, [p.shape, p.scale])

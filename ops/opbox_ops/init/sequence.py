@@ -58,7 +58,9 @@ class ArangeLikeParams(Params):
     axis: OptInt = Field(None, description="The axis of data to count along; None: all of data, in its shape.")
 
 
-arange = register("_arange", ArangeParams, inputs=(), doc="Evenly spaced numbers from start up to stop.")
+arange = register(
+    "_arange", ArangeParams, inputs=(), aliases=("_npi_arange",), doc="Evenly spaced numbers from start up to stop."
+)
 linspace = register("_linspace", LinspaceParams, inputs=(), doc="A given number of evenly spaced numbers.")
 arange_like = register("_contrib_arange_like", ArangeLikeParams, doc="Evenly spaced numbers, as many as data has.")
 arange.infer_type(fixed_type)

@@ -32,7 +32,9 @@ from .matrix import (
     turned,
 )
 
-potrf = register("_linalg_potrf", inputs=("A",), aliases=("linalg_potrf",), doc="The L with L @ L.T = A (Cholesky).")
+potrf = register(
+    "_linalg_potrf", inputs=("A",), aliases=("linalg_potrf", "_npi_cholesky"), doc="The L with L @ L.T = A (Cholesky)."
+)
 potri = register("_linalg_potri", inputs=("A",), aliases=("linalg_potri",), doc="The inverse of A @ A.T.")
 sumlogdiag = register(
     "_linalg_sumlogdiag", inputs=("A",), aliases=("linalg_sumlogdiag",), doc="The sum of the diagonal's logarithms."

@@ -18,8 +18,10 @@ __all__ = [
     "ReduceParams",
     "axes_of",
     "kept_dims",
+    "numpy_axes",
     "numpy_shapes",
     "reduced",
+    "remaining_shapes",
     "shapes",
 ]
 
@@ -51,10 +53,18 @@ def axes_of(p: Any, ndim: int) -> tuple[int, ...]:
     """The axes that `p` reduces, of an array of `ndim` dimensions; ShapeError when axis does not fit it."""
     if p.axis is None or (not p.axis and not isinstance(p, NumpyExtremeParams)):
         return tuple(range(ndim))
-    named = sorted(canonical_axis(axis, ndim) for axis in p.axis)
+    named = numpy_axes(p.axis, ndim)
+    return tuple(i for i in range(ndim) if i not in named) if getattr(p, "exclude", False) else named
+
+
+def numpy_axes(axis: tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+    """The axes that mx.np's `axis` names: all when it is None, none when it is (); ShapeError when it does not fit."""
+    if axis is None:
+        return tuple(range(ndim))
+    named = sorted(canonical_axis(one, ndim) for one in axis)
     if len(set(named)) != len(named):
-        raise ShapeError(f"axis: expected each axis once, got {p.axis}")
-    return tuple(i for i in range(ndim) if i not in named) if getattr(p, "exclude", False) else tuple(named)
+        raise ShapeError(f"axis: expected each axis once, got {axis}")
+    return tuple(named)
 
 
 def kept_dims(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -90,9 +100,14 @@ def numpy_shapes(p: Any, ins: ShapeList, outs: ShapeList) -> None:
     """FInferShape of mx.np's reductions."""
     if p.initial is not None:
         raise UnsupportedError(f"initial: expected None, the only value that opbox knows, got {p.initial}")
+    remaining_shapes(p, ins, outs)
+
+
+def remaining_shapes(p: Any, ins: ShapeList, outs: ShapeList) -> None:
+    """FInferShape: what is left of data without the axes that mx.np's `axis` names, () of all of them."""
     data = ins[0]
     if data is not None:
-        axes = axes_of(p, len(data))
+        axes = numpy_axes(p.axis, len(data))
         outs.merge(0, kept_dims(data, axes) if p.keepdims else tuple(d for i, d in enumerate(data) if i not in axes))
 
 

@@ -12,14 +12,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
+from opbox_protocol.errors import UnsupportedError
+
 from ..accumulation import accumulation_type
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..infer import TypeList, not_bool
+from ..infer import ShapeList, TypeList, not_bool
 from ..node import Entry, Node
-from ..params import Bool, Field, OptShape, Params
+from ..params import Bool, Field, Float, Int, OptShape, Params
 from ..registry import register, register_backward
-from .axes import axes_of, kept_dims, shapes
+from .axes import axes_of, kept_dims, remaining_shapes, shapes
 from .exact import divide, quotient_space, sign
 
 RealOrInt = Literal["float16", "float32", "float64", "int8", "int32", "int64"]
@@ -34,20 +36,48 @@ class NormParams(Params):
     keepdims: Bool = Field(False, description="Keep the reduced axes, with length 1.")
 
 
+class NumpyNormParams(Params):
+    ord: Float = Field(2.0, description="1: the sum of absolute values; 2: the Euclidean length.")
+    axis: OptShape = Field(None, description="The axes to reduce; all when it is None.")
+    keepdims: Bool = Field(False, description="Keep the reduced axes, with length 1.")
+    flag: Int = Field(-1, description="MXNet's number of the kind: -2 and 1 Frobenius', -1 of vectors by ord.")
+
+
+AnyNorm = NormParams | NumpyNormParams
+
 op = register("norm", NormParams, doc="The length of data along axes.")
 backward = register_backward("_backward_norm", NormParams, outputs=("data",))
+numpy_op = register("_npi_norm", NumpyNormParams, doc="The length of data along axes, of shape () along all.")
+numpy_backward = register_backward("_backward_npi_norm", NumpyNormParams, outputs=("data",))
 
 op.set_attr("FInferShape", shapes)
 backward.inplace((1, 0))
+numpy_backward.inplace((1, 0))
+
+
+@numpy_op.infer_shape
+def _(p: NumpyNormParams, ins: ShapeList, outs: ShapeList) -> None:
+    euclidean = p.ord == 2 and p.flag in (-2, 1)
+    if not euclidean and not (p.flag == -1 and p.ord in (1, 2)):
+        raise UnsupportedError(
+            f"ord {p.ord:g}, flag {p.flag}: expected the Euclidean length, or ord 1 or 2 of vectors, the ones here"
+        )
+    remaining_shapes(p, ins, outs)
 
 
 @op.infer_type
-def _(p: NormParams, ins: TypeList, outs: TypeList) -> None:
+@numpy_op.infer_type
+def _(p: AnyNorm, ins: TypeList, outs: TypeList) -> None:
     not_bool(ins)
-    if p.out_dtype is None:
+    if isinstance(p, NumpyNormParams) or p.out_dtype is None:
         ins.merge(0, outs.merge(0, ins[0]))
     else:
         outs.merge(0, p.out_dtype)
+
+
+@numpy_op.gradient
+def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
+    return backward_node("_backward_npi_norm", node, [ograds[0], node.inputs[0], Entry(node)])
 
 
 @op.gradient
@@ -59,14 +89,15 @@ def _sum_type(dtype: Any) -> np.dtype[Any]:
     return np.dtype(np.float64) if np.dtype(dtype).kind in "iu" else accumulation_type(dtype)
 
 
-def _temps(p: NormParams, call: CallSpec) -> list[Temp]:
+def _temps(p: AnyNorm, call: CallSpec) -> list[Temp]:
     x = call.inputs[0]
     dtype = _sum_type(x.dtype)
     return [Temp(x.shape, dtype), Temp(kept_dims(x.shape, axes_of(p, len(x.shape))), dtype)]
 
 
 @op.compute(temps=_temps)
-def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_op.compute(temps=_temps)
+def _(p: AnyNorm, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (x,), (parts, total) = ctx.xp, inputs, ctx.temp
     xp.copyto(parts, x)
     (xp.square if p.ord == 2 else xp.absolute)(parts, out=parts)
@@ -76,7 +107,7 @@ def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp.copyto(outputs[0], total.reshape(outputs[0].shape), casting="unsafe")
 
 
-def _back_temps(p: NormParams, call: CallSpec) -> list[Temp]:
+def _back_temps(p: AnyNorm, call: CallSpec) -> list[Temp]:
     _, x, y = call.inputs
     if p.ord == 2:
         # The quotient, and what is multiplied with g, have x's shape.
@@ -85,7 +116,8 @@ def _back_temps(p: NormParams, call: CallSpec) -> list[Temp]:
 
 
 @backward.compute(temps=_back_temps)
-def _(p: NormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_backward.compute(temps=_back_temps)
+def _(p: AnyNorm, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, x, y), (out,) = inputs, outputs
     small = kept_dims(x.shape, axes_of(p, x.ndim))
     if p.ord == 2:

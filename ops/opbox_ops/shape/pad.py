@@ -1,13 +1,18 @@
-"""Pad: data with a margin of a constant, of the nearest edge, or of its mirror image.
+"""Pad, and mx.np's pad: data with a margin of a constant, of the nearest edge, or of its mirror image.
+
+The mirror image leaves the edge out (reflect) or has it twice (symmetric, which mx.np alone has).
 
 data (…, d, …), pad_width (…, before, after, …) -> (…, before + d + after, …)
-gdata = gout's centre, and with edge and reflect what the margin copied, added to where it came from
+gdata = gout's centre, and with the other modes what the margin copied, added to where it came from
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from opbox_protocol.errors import ShapeError
 
@@ -24,17 +29,40 @@ class PadParams(Params):
     constant_value: Float = Field(0.0, description="The margin's value in mode constant.")
 
 
+def _flat(value: Any) -> Any:
+    """((1, 1), (0, 2)) as (1, 1, 0, 2), from a text too."""
+    if isinstance(value, str):
+        value = ast.literal_eval(value)
+    return tuple(width for pair in value for width in pair)
+
+
+Pairs = Annotated[tuple[int, ...], BeforeValidator(_flat)]
+
+
+class NumpyPadParams(Params):
+    pad_width: Pairs = Field(description="(before, after) of each axis.")
+    mode: Literal["constant", "edge", "reflect", "symmetric"] = Field("constant", description="What the margin holds.")
+    constant_value: Float = Field(0.0, description="The margin's value in mode constant.")
+    reflect_type: Literal["even"] = Field("even", description="The mirror image as it is, the only one.")
+
+
+AnyPad = PadParams | NumpyPadParams
+
+numpy_op = register("_npi_pad", NumpyPadParams, doc="data with a margin, as mx.np has it.")
+numpy_backward = register_backward("_backward_npi_pad", NumpyPadParams)
+numpy_op.set_attr("FGradient", grad_use_none("_backward_npi_pad"))
 op = register("Pad", PadParams, aliases=("pad",))
 backward = register_backward("_backward_Pad", PadParams)
 op.set_attr("FGradient", grad_use_none("_backward_Pad"))
 
 
-def _widths(p: PadParams) -> list[tuple[int, int]]:
+def _widths(p: AnyPad) -> list[tuple[int, int]]:
     return list(zip(p.pad_width[::2], p.pad_width[1::2], strict=True))
 
 
 @op.infer_shape
-def _(p: PadParams, ins: ShapeList, outs: ShapeList) -> None:
+@numpy_op.infer_shape
+def _(p: AnyPad, ins: ShapeList, outs: ShapeList) -> None:
     data, out = ins[0], outs[0]
     if len(p.pad_width) % 2 or any(width < 0 for width in p.pad_width):
         raise ShapeError(f"pad_width: expected two numbers of at least 0 an axis, got {p.pad_width}")
@@ -45,7 +73,7 @@ def _(p: PadParams, ins: ShapeList, outs: ShapeList) -> None:
     if data is not None:
         if p.mode != "constant":
             for axis, (size, pair) in enumerate(zip(data, _widths(p), strict=True)):
-                least = max(pair) + 1 if p.mode == "reflect" else 1
+                least = {"reflect": max(pair) + 1, "symmetric": max(pair)}.get(p.mode, 1)
                 if 0 <= size < least and max(pair) > 0:
                     raise ShapeError(
                         f"axis {axis}: expected at least {least} for mode {p.mode}, got {show_shape(data)}"
@@ -55,11 +83,11 @@ def _(p: PadParams, ins: ShapeList, outs: ShapeList) -> None:
         ins.merge(0, tuple(size - width if size >= 0 else -1 for size, width in zip(out, widths, strict=True)))
 
 
-def _centre(p: PadParams, shape: tuple[int, ...]) -> tuple[slice, ...]:
+def _centre(p: AnyPad, shape: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(before, size - after) for size, (before, after) in zip(shape, _widths(p), strict=True))
 
 
-def _margins(p: PadParams, full: Array) -> Iterator[tuple[Array, Array, int]]:
+def _margins(p: AnyPad, full: Array) -> Iterator[tuple[Array, Array, int]]:
     """Views of `full`: (a margin, what it copies, the axis), each axis relying on the ones before it."""
     for axis, (before, after) in enumerate(_widths(p)):
         lead = (slice(None),) * axis
@@ -68,7 +96,13 @@ def _margins(p: PadParams, full: Array) -> Iterator[tuple[Array, Array, int]]:
         if p.mode == "edge":
             sources = (slice(before, before + 1), slice(last, last + 1))
         else:
-            sources = (slice(2 * before, before, -1), slice(last - 1, last - after - 1 if last > after else None, -1))
+            # Symmetric images begin with the edge itself.
+            edge = int(p.mode == "symmetric")
+            first, end = last - 1 + edge, last - 1 + edge - after
+            sources = (
+                slice(2 * before - edge, before - edge, -1),
+                slice(first, end if end >= 0 else None, -1),
+            )
         for width, margin, source in (
             (before, slice(0, before), sources[0]),
             (after, slice(size - after, size), sources[1]),
@@ -77,7 +111,7 @@ def _margins(p: PadParams, full: Array) -> Iterator[tuple[Array, Array, int]]:
                 yield full[(*lead, margin)], full[(*lead, source)], axis
 
 
-def _source(p: PadParams, call: CallSpec) -> list[Temp]:
+def _source(p: AnyPad, call: CallSpec) -> list[Temp]:
     """Temporary for the numbers that a margin copies: NumPy cannot tell that source and target do not overlap."""
     full = call.outputs[0]
     widths = zip(full.shape, _widths(p), strict=True)
@@ -86,7 +120,8 @@ def _source(p: PadParams, call: CallSpec) -> list[Temp]:
 
 
 @op.compute(temps=_source)
-def _(p: PadParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_op.compute(temps=_source)
+def _(p: AnyPad, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     full = outputs[0]
     if p.mode == "constant":
         full.fill(p.constant_value)
@@ -98,7 +133,7 @@ def _(p: PadParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
             margin[...] = copied
 
 
-def _folding(p: PadParams, call: CallSpec) -> list[Temp]:
+def _folding(p: AnyPad, call: CallSpec) -> list[Temp]:
     """A copy of gout, whose margins are folded back; and the sum of a margin in mode edge."""
     gout = call.inputs[0]
     sums = max((size_of(gout.shape) // max(1, size) for size in gout.shape), default=1) if p.mode == "edge" else 0
@@ -106,7 +141,8 @@ def _folding(p: PadParams, call: CallSpec) -> list[Temp]:
 
 
 @backward.compute(temps=_folding)
-def _(p: PadParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@numpy_backward.compute(temps=_folding)
+def _(p: AnyPad, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (gout,) = ctx.xp, inputs
     if p.mode != "constant":
         folded, sums = ctx.temp

@@ -1,4 +1,4 @@
-"""transpose and SwapAxis: the same elements with their axes in another order.
+"""transpose, SwapAxis and mx.np's moveaxis: the same elements with their axes in another order.
 
 transpose: out's axis i is data's axis axes[i] (all reversed when axes is empty)    SwapAxis: two axes trade places
 out's shape is data's in the new order, (d1, d2) becomes (d2, d1).
@@ -15,12 +15,12 @@ from opbox_protocol.errors import ShapeError
 from ..compute import Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis
-from ..params import Field, Int, Params, Shape
+from ..params import Field, Int, OptShape, Params, Shape
 from ..registry import Op, register, register_backward
 
 
 class TransposeParams(Params):
-    axes: Shape = Field((), description="The order of the axes; reversed when it is empty.")
+    axes: OptShape = Field((), description="The order of the axes; reversed when it is empty, or None as mx.np has it.")
 
 
 class SwapAxisParams(Params):
@@ -28,9 +28,15 @@ class SwapAxisParams(Params):
     dim2: Int = Field(0, description="The other axis.")
 
 
+class MoveAxisParams(Params):
+    source: Shape = Field(description="The axes that move.")
+    destination: Shape = Field(description="Where they go, in the same order.")
+
+
 transpose = register(
     "transpose", TransposeParams, aliases=("_np_transpose",), doc="data with its axes in another order."
 )
+move_axis = register("_np_moveaxis", MoveAxisParams, inputs=("a",), doc="a with some axes moved to other places.")
 swap_axis = register("SwapAxis", SwapAxisParams, aliases=("swapaxes",), doc="data with two axes interchanged.")
 
 
@@ -50,12 +56,23 @@ def _swapped(p: SwapAxisParams, ndim: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+def _moved(p: MoveAxisParams, ndim: int) -> tuple[int, ...]:
+    source = [canonical_axis(axis, ndim, "source") for axis in p.source]
+    destination = [canonical_axis(axis, ndim, "destination") for axis in p.destination]
+    if len(source) != len(destination) or len(set(source)) != len(source) or len(set(destination)) != len(source):
+        raise ShapeError(f"source, destination: expected as many axes, each once, got {p.source} and {p.destination}")
+    order = [axis for axis in range(ndim) if axis not in source]
+    for place, axis in sorted(zip(destination, source, strict=True)):
+        order.insert(place, axis)
+    return tuple(order)
+
+
 def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _declare(op: Op, order_of: Callable[[Any, int], tuple[int, ...]]) -> None:
-    backward = register_backward(f"_backward_{op.name}", op.params)
+    backward = register_backward(f"_backward_{op.name.lstrip('_')}", op.params)
     op.set_attr("FGradient", grad_use_none(backward.name))
 
     @op.infer_shape
@@ -81,3 +98,4 @@ def _declare(op: Op, order_of: Callable[[Any, int], tuple[int, ...]]) -> None:
 
 _declare(transpose, _transposed)
 _declare(swap_axis, _swapped)
+_declare(move_axis, _moved)
