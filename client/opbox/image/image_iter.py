@@ -15,7 +15,6 @@ from opbox_protocol.errors import MXNetError
 from ..base import is_number, value_text
 from ..file_errors import file_errors, path_of
 from ..imaging import Image, library
-from ..io.decoding_threads import DecodingThreads
 from ..io.desc import DataBatch, DataIter
 from ..io.host_array import HostArray
 from ..recordio import MXIndexedRecordIO, MXRecordIO, unpack
@@ -23,19 +22,20 @@ from .augmenters import augmented
 from .create import CreateAugmenter
 from .files import imdecode
 from .pixels import like, values_of
+from .samples_ahead import SamplesAhead
 
 __all__ = ["ImageIter"]
 
 _LABEL_TYPES = ("int32", "float32", "int64", "float64")
 _LAST = ("pad", "discard", "roll_over")
-_THREADS = 4
 
 
 class ImageIter(DataIter):
     """Batches of images, with augmenters of one's own. `mx.io.ImageRecordIter` is faster, and has fewer of them.
 
-    Images are decoded by threads (MXNET_CPU_WORKER_NTHREADS says how many) and augmented on this machine; a batch
-    reaches a server in the request of the step that uses it.
+    Images are decoded by threads (MXNET_CPU_WORKER_NTHREADS says how many), one batch ahead of the one that is taken,
+    and augmented on this machine when it is taken; a batch reaches a server in the request of the step that uses it.
+    A subclass with a `next_sample` or `read_image` of its own has nothing read ahead.
 
     Args:
         batch_size: images of one batch.
@@ -126,10 +126,9 @@ class ImageIter(DataIter):
         self.num_image = None if self.seq is None else len(self.seq)
         self.auglist = CreateAugmenter(data_shape, **kwargs) if aug_list is None else aug_list
         self.last_batch_handle = last_batch_handle
-        self.cur = 0
+        self._ahead = SamplesAhead(self, _reads_itself(type(self)))
         self._ended = False
         self._rolled_over: tuple[Image, Image, int] | None = None
-        self._threads = DecodingThreads(int(os.environ.get("MXNET_CPU_WORKER_NTHREADS", _THREADS)))
         self.reset()
 
     def _sequence(self, subject: str, ordered: bool) -> list[Any] | None:
@@ -152,6 +151,15 @@ class ImageIter(DataIter):
             self.cur = 0
             self._ended = False
 
+    @property
+    def cur(self) -> int:
+        """How many samples of the epoch were taken; setting it goes on at another one."""
+        return self._ahead.taken
+
+    @cur.setter
+    def cur(self, position: int) -> None:
+        self._ahead.go_to(position)
+
     def hard_reset(self) -> None:
         """Begin at the first image again, without what was rolled over."""
         self._rolled_over = None
@@ -165,69 +173,65 @@ class ImageIter(DataIter):
         """
         if self._ended:
             raise StopIteration
+        return self._ahead.next_sample()
+
+    def place_of_sample(self) -> str:
+        """Which sample `next_sample` of a subclass has returned, for errors."""
+        if self.seq is None or not 0 < self.cur <= len(self.seq):
+            return "image of a record"
+        key = self.seq[self.cur - 1]
+        return f"image {self.imglist[key][1] if self.imglist and self.imgrec is None else key}"
+
+    def read_sample(self, position: int) -> tuple[Any, bytes, str, int]:
+        """The label, the encoded image and the place of a sample, and the position of the one behind it.
+
+        Raises:
+            StopIteration: there is none at this position; its value is where the next epoch begins.
+        """
         if self.seq is None:
             assert self.imgrec is not None
             record = self.imgrec.read()
             if record is None:
                 if self.last_batch_handle != "discard":
                     self.imgrec.reset()
-                raise StopIteration
+                raise StopIteration(position)
             header, data = unpack(record)
-            return header.label, data
-        if self.cur >= len(self.seq):
-            if self.last_batch_handle != "discard":
-                self.cur = 0
-            raise StopIteration
-        key = self.seq[self.cur]
-        self.cur += 1
+            return header.label, data, "image of a record", position
+        if position >= len(self.seq):
+            raise StopIteration(0 if self.last_batch_handle != "discard" else position)
+        key = self.seq[position]
         if self.imgrec is None:
             assert self.imglist is not None
             label, name = self.imglist[key]
-            return label, self.read_image(name)
+            return label, self.read_image(name), f"image {name}", position + 1
         record = self.imgrec.read_idx(key)  # type: ignore[attr-defined]
         header, data = unpack(record)
         if self.imglist is None:
-            return header.label, data
+            return header.label, data, f"image {key}", position + 1
         if key not in self.imglist:
             raise MXNetError(f"path_imglist: expected a line for the image of number {key}, got none")
-        return self.imglist[key][0], data
-
-    def _place(self) -> str:
-        """Which sample `next_sample` has returned, for errors."""
-        if self.seq is None:
-            return "image of a record"
-        key = self.seq[self.cur - 1]
-        return f"image {self.imglist[key][1] if self.imglist and self.imgrec is None else key}"
-
-    def _samples(self, count: int) -> tuple[list[tuple[Any, bytes, str]], bool]:
-        """Return up to `count` samples with their positions, and whether the epoch has ended."""
-        samples: list[tuple[Any, bytes, str]] = []
-        try:
-            while len(samples) < count:
-                label, data = self.next_sample()
-                samples.append((label, data, self._place()))
-        except StopIteration:
-            return samples, True
-        return samples, False
+        return self.imglist[key][0], data, f"image {key}", position + 1
 
     def _batchify(self, batch_data: Image, batch_label: Image, start: int = 0) -> int:
         """Fill a batch from a position on; returns how much of it is filled then."""
         position = start
         ended = False
         while position < self.batch_size and not ended:
-            samples, ended = self._samples(self.batch_size - position)
-            images = self._threads.begin(self._decode, samples).results()
-            for (label, _, place), image in zip(samples, images, strict=True):
+            # What only fills a batch up comes of the beginning, where nothing is read ahead: the next epoch may differ.
+            ahead = 0 if start else self.batch_size
+            samples, ended = ([], True) if self._ended else self._ahead.take(self.batch_size - position, ahead)
+            for label, place, image in samples:
                 position += self._place_sample(batch_data, batch_label, position, image, label, place)
         if not position:
             raise StopIteration
         return position
 
-    def _decode(self, sample: tuple[Any, bytes, str]) -> Image:
+    def decode_sample(self, data: bytes, place: str) -> Image:
+        """A decoded image, in one of the threads."""
         try:
-            return values_of(self.imdecode(sample[1]))
+            return values_of(self.imdecode(data))
         except MXNetError as error:
-            raise RuntimeError(f"broken {sample[2]}: {error}") from error
+            raise RuntimeError(f"broken {place}: {error}") from error
 
     def _place_sample(
         self, batch_data: Image, batch_label: Image, position: int, image: Image, label: Any, place: str
@@ -316,6 +320,11 @@ class ImageIter(DataIter):
     def postprocess_data(self, datum: Any) -> Any:
         """An image as it goes into a batch: (channels, height, width)."""
         return like(datum, values_of(datum).transpose(2, 0, 1))
+
+
+def _reads_itself(kind: type[ImageIter]) -> bool:
+    """Return whether samples come from this file's methods alone, so that reading them early changes nothing."""
+    return all(getattr(kind, name) is getattr(ImageIter, name) for name in ("next_sample", "read_image"))
 
 
 def _listed(item: Any, dtype: str) -> tuple[Image, str]:
