@@ -21,7 +21,7 @@ _THREADS = 4
 """Threads that decode, where MXNET_CPU_WORKER_NTHREADS does not say how many."""
 
 
-class _Sample:
+class _EarlySample:
     """A sample that was read, or what reading raised.
 
     Attributes:
@@ -61,7 +61,7 @@ class SamplesAhead:
         self._decoded = WeakMethod(images.decode_sample)
         self._ahead = ahead
         self._threads = DecodingThreads(int(os.environ.get("MXNET_CPU_WORKER_NTHREADS", _THREADS)))
-        self._coming: deque[_Sample] = deque()
+        self._coming: deque[_EarlySample] = deque()
         self.taken = self._read = 0
 
     def go_to(self, position: int) -> None:
@@ -88,7 +88,7 @@ class SamplesAhead:
 
         Raises: what reading or decoding the first sample that failed raised; the others are passed over.
         """
-        samples: list[_Sample] = []
+        samples: list[_EarlySample] = []
         ended = False
         while len(samples) < count and not ended:
             sample = self._pop() if self._ahead else self._by_subclass()
@@ -106,18 +106,18 @@ class SamplesAhead:
             self._decode(self._coming[-1])
         return [(sample.label, sample.place, _image(sample)) for sample in samples], ended
 
-    def _pop(self) -> _Sample:
+    def _pop(self) -> _EarlySample:
         if not self._coming:
             shielded(self._read_one)
         sample = self._coming.popleft()
         self.taken = sample.after
         return sample
 
-    def _by_subclass(self) -> _Sample:
+    def _by_subclass(self) -> _EarlySample:
         """The sample that the iterator's own `next_sample` returns."""
         images = self._images()
         assert images is not None
-        sample = _Sample(self._read)
+        sample = _EarlySample(self._read)
         try:
             sample.label, sample.data = images.next_sample()
             sample.place = images.place_of_sample()
@@ -129,7 +129,7 @@ class SamplesAhead:
         """Read the next sample into what is coming."""
         images = self._images()
         assert images is not None
-        sample = _Sample(self._read)
+        sample = _EarlySample(self._read)
         try:
             sample.label, sample.data, sample.place, sample.after = images.read_sample(self._read)
         except StopIteration as end:
@@ -139,7 +139,7 @@ class SamplesAhead:
         self._read = sample.after
         self._coming.append(sample)
 
-    def _decode(self, sample: _Sample) -> None:
+    def _decode(self, sample: _EarlySample) -> None:
         if sample.work is None and sample.error is None:
             sample.work = self._threads.begin(_Decoding(self._decoded), [(sample.data, sample.place)])
 
@@ -157,7 +157,7 @@ class _Decoding:
         return None if method is None else method(*sample)
 
 
-def _image(sample: _Sample) -> Image:
+def _image(sample: _EarlySample) -> Image:
     assert sample.work is not None
     (image,) = sample.work.results()
     return image
