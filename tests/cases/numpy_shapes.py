@@ -3,7 +3,7 @@
 from .case import Arg, Case
 
 GRADIENT = "MXNet 1.9.1 has no gradient of these modes."
-TURNED = "MXNet 1.9.1 turns the gradient in the wrong direction."
+ROTATED = "MXNet 1.9.1 rotates the gradient in the wrong direction."
 NO_BOOL = "MXNet 1.9.1 makes no eye of bool."
 ZERO = "MXNet 1.9.1 has zeros for the gradient of atleast_1d, atleast_2d and atleast_3d."
 CASES = [
@@ -18,7 +18,7 @@ CASES = [
         )
     ),
     *(
-        Case("_npi_rot90", {"data": (2, 3, 2)}, {"k": k, "axes": axes}, zero_size=False, oracle=k % 2 == 0, why=TURNED)
+        Case("_npi_rot90", {"data": (2, 3, 2)}, {"k": k, "axes": axes}, zero_size=False, oracle=k % 2 == 0, why=ROTATED)
         for k, axes in ((1, (0, 1)), (2, (1, 2)), (3, (1, 0)), (-1, (0, 1)))
     ),
     Case("_np_transpose", {"a": (2, 3, 4)}, {"axes": None}),

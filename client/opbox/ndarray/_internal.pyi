@@ -1003,7 +1003,7 @@ def _npi_around(x: NDArray | None = None, decimals: int = 0, name: str | None = 
 def _npi_average(a: NDArray | None = None, weights: NDArray | None = None, axis: Sequence[int] | int | None = None, returned: bool | int = False, weighted: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The average over axes, weighted or not."""
 
-def _npi_bernoulli(size: Sequence[int] | int | None = None, ctx: str = 'cpu', prob: float | None = ..., logit: float | None = ..., dtype: Literal['bool', 'float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'float32', is_logit: bool | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_bernoulli(prob: float | None = ..., logit: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['bool', 'float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'float32', is_logit: bool | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """1 with a probability, else 0."""
 
 def _npi_bitwise_and(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1075,7 +1075,7 @@ def _npi_exp(data: NDArray | None = None, name: str | None = None, attr: Mapping
 def _npi_expm1(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """exp(data) - 1, accurate near 0."""
 
-def _npi_exponential(input1: NDArray | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', scale: float | None = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_exponential(input1: NDArray | None = None, scale: float | None = 1.0, size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the exponential distribution, as mx.np draws them."""
 
 def _npi_eye(N: int = ..., M: int | None = None, k: int = 0, ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1093,7 +1093,7 @@ def _npi_floor(data: NDArray | None = None, name: str | None = None, attr: Mappi
 def _npi_full_like(a: NDArray | None = None, fill_value: float = ..., ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | Literal['None'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """An array of one value in a's shape."""
 
-def _npi_gamma(size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', shape: float = ..., scale: float = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_gamma(shape: float = ..., scale: float = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the gamma distribution, as mx.np draws them."""
 
 def _npi_greater(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1108,7 +1108,7 @@ def _npi_greater_equal_scalar(data: NDArray | None = None, scalar: float = 1.0, 
 def _npi_greater_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Whether data > scalar, as bool."""
 
-def _npi_gumbel(input1: NDArray | None = None, input2: NDArray | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_gumbel(input1: NDArray | None = None, input2: NDArray | None = None, loc: float | None = ..., scale: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the gumbel distribution, as mx.np draws them."""
 
 def _npi_hstack(*data: NDArray, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1165,7 +1165,7 @@ def _npi_log2(data: NDArray | None = None, name: str | None = None, attr: Mappin
 def _npi_logical_not(x: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Whether x is 0, as bool."""
 
-def _npi_logistic(input1: NDArray | None = None, input2: NDArray | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_logistic(input1: NDArray | None = None, input2: NDArray | None = None, loc: float | None = ..., scale: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the logistic distribution, as mx.np draws them."""
 
 def _npi_matmul(a: NDArray | None = None, b: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1207,7 +1207,7 @@ def _npi_negative(data: NDArray | None = None, name: str | None = None, attr: Ma
 def _npi_norm(data: NDArray | None = None, ord: float = 2.0, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, flag: int = -1, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The length of data along axes, of shape () along all."""
 
-def _npi_normal(input1: NDArray | None = None, input2: NDArray | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_normal(input1: NDArray | None = None, input2: NDArray | None = None, loc: float | None = ..., scale: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the normal distribution, as mx.np draws them."""
 
 def _npi_not_equal(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1231,7 +1231,7 @@ def _npi_power_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: 
 def _npi_radians(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Degrees to radians."""
 
-def _npi_rayleigh(input1: NDArray | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', scale: float | None = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_rayleigh(input1: NDArray | None = None, scale: float | None = 1.0, size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the rayleigh distribution, as mx.np draws them."""
 
 def _npi_reciprocal(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
@@ -1244,7 +1244,7 @@ def _npi_rmod_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: b
     """The remainder of scalar / data."""
 
 def _npi_rot90(data: NDArray | None = None, k: int = 1, axes: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
-    """data turned by quarters in the plane of two axes."""
+    """data rotated by quarters in the plane of two axes."""
 
 def _npi_rpower_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """scalar to the power of data."""
@@ -1306,7 +1306,7 @@ def _npi_true_divide_scalar(data: NDArray | None = None, scalar: float = 1.0, is
 def _npi_trunc(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The integer part: towards zero."""
 
-def _npi_uniform(input1: NDArray | None = None, input2: NDArray | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', low: float | None = ..., high: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+def _npi_uniform(input1: NDArray | None = None, input2: NDArray | None = None, low: float | None = ..., high: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the uniform distribution, as mx.np draws them."""
 
 def _npi_var(a: NDArray | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, ddof: int = 0, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:

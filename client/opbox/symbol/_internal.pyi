@@ -1003,7 +1003,7 @@ def _npi_around(x: Symbol | None = None, decimals: int = 0, name: str | None = N
 def _npi_average(a: Symbol | None = None, weights: Symbol | None = None, axis: Sequence[int] | int | None = None, returned: bool | int = False, weighted: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The average over axes, weighted or not."""
 
-def _npi_bernoulli(size: Sequence[int] | int | None = None, ctx: str = 'cpu', prob: float | None = ..., logit: float | None = ..., dtype: Literal['bool', 'float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'float32', is_logit: bool | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_bernoulli(prob: float | None = ..., logit: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['bool', 'float16', 'float32', 'float64', 'int32', 'uint8'] | type[Any] | np.dtype[Any] | None = 'float32', is_logit: bool | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """1 with a probability, else 0."""
 
 def _npi_bitwise_and(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1075,7 +1075,7 @@ def _npi_exp(data: Symbol | None = None, name: str | None = None, attr: Mapping[
 def _npi_expm1(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """exp(data) - 1, accurate near 0."""
 
-def _npi_exponential(input1: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', scale: float | None = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_exponential(input1: Symbol | None = None, scale: float | None = 1.0, size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the exponential distribution, as mx.np draws them."""
 
 def _npi_eye(N: int = ..., M: int | None = None, k: int = 0, ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1093,7 +1093,7 @@ def _npi_floor(data: Symbol | None = None, name: str | None = None, attr: Mappin
 def _npi_full_like(a: Symbol | None = None, fill_value: float = ..., ctx: str = '', dtype: Literal['float32', 'float64', 'float16', 'bfloat16', 'uint8', 'int8', 'int32', 'int64', 'bool'] | Literal['None'] | None | type[Any] | np.dtype[Any] = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """An array of one value in a's shape."""
 
-def _npi_gamma(size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', shape: float = ..., scale: float = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_gamma(shape: float = ..., scale: float = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the gamma distribution, as mx.np draws them."""
 
 def _npi_greater(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1108,7 +1108,7 @@ def _npi_greater_equal_scalar(data: Symbol | None = None, scalar: float = 1.0, i
 def _npi_greater_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether data > scalar, as bool."""
 
-def _npi_gumbel(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_gumbel(input1: Symbol | None = None, input2: Symbol | None = None, loc: float | None = ..., scale: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the gumbel distribution, as mx.np draws them."""
 
 def _npi_hstack(*data: Symbol, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1165,7 +1165,7 @@ def _npi_log2(data: Symbol | None = None, name: str | None = None, attr: Mapping
 def _npi_logical_not(x: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Whether x is 0, as bool."""
 
-def _npi_logistic(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_logistic(input1: Symbol | None = None, input2: Symbol | None = None, loc: float | None = ..., scale: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the logistic distribution, as mx.np draws them."""
 
 def _npi_matmul(a: Symbol | None = None, b: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1207,7 +1207,7 @@ def _npi_negative(data: Symbol | None = None, name: str | None = None, attr: Map
 def _npi_norm(data: Symbol | None = None, ord: float = 2.0, axis: Sequence[int] | int | None = None, keepdims: bool | int = False, flag: int = -1, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The length of data along axes, of shape () along all."""
 
-def _npi_normal(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', loc: float | None = ..., scale: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_normal(input1: Symbol | None = None, input2: Symbol | None = None, loc: float | None = ..., scale: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the normal distribution, as mx.np draws them."""
 
 def _npi_not_equal(lhs: Symbol | None = None, rhs: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1231,7 +1231,7 @@ def _npi_power_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: b
 def _npi_radians(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Degrees to radians."""
 
-def _npi_rayleigh(input1: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', scale: float | None = 1.0, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_rayleigh(input1: Symbol | None = None, scale: float | None = 1.0, size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the rayleigh distribution, as mx.np draws them."""
 
 def _npi_reciprocal(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
@@ -1244,7 +1244,7 @@ def _npi_rmod_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bo
     """The remainder of scalar / data."""
 
 def _npi_rot90(data: Symbol | None = None, k: int = 1, axes: Sequence[int] | int = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
-    """data turned by quarters in the plane of two axes."""
+    """data rotated by quarters in the plane of two axes."""
 
 def _npi_rpower_scalar(data: Symbol | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """scalar to the power of data."""
@@ -1306,7 +1306,7 @@ def _npi_true_divide_scalar(data: Symbol | None = None, scalar: float = 1.0, is_
 def _npi_trunc(data: Symbol | None = None, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """The integer part: towards zero."""
 
-def _npi_uniform(input1: Symbol | None = None, input2: Symbol | None = None, size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', low: float | None = ..., high: float | None = ..., name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
+def _npi_uniform(input1: Symbol | None = None, input2: Symbol | None = None, low: float | None = ..., high: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', dtype: Literal['float16', 'float32', 'float64'] | type[Any] | np.dtype[Any] | None = 'float32', name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:
     """Numbers of the uniform distribution, as mx.np draws them."""
 
 def _npi_var(a: Symbol | None = None, axis: Sequence[int] | int | None = None, dtype: Literal['None', 'float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None | type[Any] | np.dtype[Any] = None, ddof: int = 0, keepdims: bool | int = False, name: str | None = None, attr: Mapping[str, str] | None = None) -> Symbol:

@@ -191,12 +191,12 @@ def _tril_temps(matrices: int) -> Any:
         """The numbers of rows and columns, whether an element is above the diagonal; a vector's gradient is summed."""
         full = (*call.inputs, *call.outputs)[matrices]
         rows, columns = full.shape[-2:]
-        room = [Temp((rows,), "int64"), Temp((columns,), "int64"), Temp((rows, columns), "bool")]
+        scratch = [Temp((rows,), "int64"), Temp((columns,), "int64"), Temp((rows, columns), "bool")]
         small = call.outputs[0]
         if len(small.shape) < len(full.shape):
             wide = accumulation_type(small.dtype)
-            room += [Temp(full.shape, wide), Temp(small.shape, wide)]
-        return room
+            scratch += [Temp(full.shape, wide), Temp(small.shape, wide)]
+        return scratch
 
     return rule
 

@@ -21,7 +21,7 @@ from ..infer import ShapeList, TypeList, all_same_shape, size_of, summary
 from ..init.fill import fixed_shape
 from ..params import Field, Float, Int, KnownShape, Params, PartialShape
 from ..registry import Op, register
-from .drawing import DRAWN, draw, room_for
+from .drawing import DRAWN, draw, scratch_for
 from .table import COLUMNS, TABLE, Distribution
 
 FloatDType = Literal["None", "float16", "float32", "float64", "bfloat16"]
@@ -105,8 +105,8 @@ def _declare(row: Distribution) -> None:
         _check(row, p)
         all_same_shape(p, ins, outs)
 
-    @plain.compute(temps=room_for(row), allocates="" if row.drawn else DRAWN)
-    @like.compute(temps=room_for(row), allocates="" if row.drawn else DRAWN)
+    @plain.compute(temps=scratch_for(row), allocates="" if row.drawn else DRAWN)
+    @like.compute(temps=scratch_for(row), allocates="" if row.drawn else DRAWN)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         try:
             draw(ctx, row.fill, outputs[0], (outputs[0].size,), ctx.temp, *_numbers(row, p))
@@ -144,7 +144,7 @@ def _declare_sample(row: Distribution) -> Op:
                 dtype = ins.merge(i, dtype)
         _wanted_type(p, ins, outs)
 
-    room = room_for(row)
+    room = scratch_for(row)
     column = COLUMNS.get(row.name)
 
     def temps(p: SampleParams, call: CallSpec) -> Sequence[Temp]:

@@ -13,7 +13,7 @@ from ..infer import size_of
 from ..pausing import pause
 from .table import Distribution
 
-__all__ = ["AT_ONCE", "DRAWN", "draw", "room_for"]
+__all__ = ["AT_ONCE", "DRAWN", "draw", "scratch_for"]
 
 AT_ONCE = 1 << 18
 """Numbers that are drawn at a time: some 10 ms of the slowest distribution."""
@@ -21,7 +21,7 @@ DRAWN = "the library's generator has no output argument for this distribution"
 """Why drawing allocates, for `allocates` of a compute."""
 
 
-def room_for(row: Distribution) -> TempsRule:
+def scratch_for(row: Distribution) -> TempsRule:
     """The rule for room to draw a piece in, where the generator cannot draw in the output's type."""
 
     def temps(p: Any, call: CallSpec) -> list[Temp]:

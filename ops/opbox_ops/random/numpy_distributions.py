@@ -27,10 +27,10 @@ from ..infer import Shape, ShapeList, TypeList, broadcast_shapes, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, OptFloat, OptShape, Params
 from ..registry import Slot, register, register_backward, when
-from .drawing import draw, room_for
+from .drawing import draw, scratch_for
 from .table import TABLE, Distribution
 
-_LEAST = 2.0**-25
+_SMALLEST = 2.0**-25
 """Half of the least number above 0 that a uniform float32 is: in place of 0, whose logarithm is infinite."""
 
 
@@ -42,37 +42,37 @@ def _normal(random: Any, out: Array) -> None:
     random.normal(out)
 
 
-def _plain(xp: Any, noise: Array, room: Array) -> None:
+def _plain(xp: Any, noise: Array, scratch: Array) -> None:
     """The noise as it is drawn."""
 
 
-def _logistic(xp: Any, noise: Array, room: Array) -> None:
+def _logistic(xp: Any, noise: Array, scratch: Array) -> None:
     """log(u / (1 - u)) of uniform numbers."""
-    xp.maximum(noise, _LEAST, out=noise)
-    xp.subtract(1, noise, out=room)
-    xp.log(room, out=room)
+    xp.maximum(noise, _SMALLEST, out=noise)
+    xp.subtract(1, noise, out=scratch)
+    xp.log(scratch, out=scratch)
     xp.log(noise, out=noise)
-    xp.subtract(noise, room, out=noise)
+    xp.subtract(noise, scratch, out=noise)
 
 
-def _gumbel(xp: Any, noise: Array, room: Array) -> None:
+def _gumbel(xp: Any, noise: Array, scratch: Array) -> None:
     """-log(-log(u)) of uniform numbers."""
-    xp.maximum(noise, _LEAST, out=noise)
+    xp.maximum(noise, _SMALLEST, out=noise)
     for _ in range(2):
         xp.log(noise, out=noise)
         xp.negative(noise, out=noise)
 
 
-def _exponential(xp: Any, noise: Array, room: Array) -> None:
+def _exponential(xp: Any, noise: Array, scratch: Array) -> None:
     """-log(u) of uniform numbers."""
-    xp.maximum(noise, _LEAST, out=noise)
+    xp.maximum(noise, _SMALLEST, out=noise)
     xp.log(noise, out=noise)
     xp.negative(noise, out=noise)
 
 
-def _rayleigh(xp: Any, noise: Array, room: Array) -> None:
+def _rayleigh(xp: Any, noise: Array, scratch: Array) -> None:
     """sqrt(2 e) of exponential numbers."""
-    _exponential(xp, noise, room)
+    _exponential(xp, noise, scratch)
     xp.multiply(noise, 2, out=noise)
     xp.sqrt(noise, out=noise)
 
@@ -87,6 +87,7 @@ class _Typed(_Sized):
 
 
 class BernoulliParams(_Sized):
+    positional = ("prob", "logit", "size", "ctx", "dtype", "is_logit")
     prob: OptFloat = Field(description="The probability of 1, a number; None: logit tells it.")
     logit: OptFloat = Field(description="The logarithm of the odds, a number; None: prob tells it.")
     dtype: Literal["bool", "float16", "float32", "float64", "int32", "uint8"] = Field(
@@ -96,6 +97,7 @@ class BernoulliParams(_Sized):
 
 
 class GammaParams(_Typed):
+    positional = ("shape", "scale", "size", "ctx", "dtype")
     shape: Float = Field(description="The shape parameter, a number: opbox draws from no array of them.")
     scale: Float = Field(description="The scale, a number.")
 
@@ -129,7 +131,9 @@ def _model(name: str, numbers: Sequence[str], base: type[Params]) -> type[Params
         number: (OptFloat, Field(**default, description=f"The parameter {number}; None: an array tells it."))
         for number in numbers
     }
-    return create_model(f"Numpy{name.title()}Params", __base__=base, **fields)
+    model = create_model(f"Numpy{name.title()}Params", __base__=base, **fields)
+    model.positional = (*numbers, "size", "ctx")
+    return model
 
 
 def _declare(
@@ -138,7 +142,7 @@ def _declare(
     base: type[Params],
     fill: Callable[..., None],
     drawn: tuple[str, ...],
-    shape_noise: Callable[[Any, Array, Array], None],
+    transform: Callable[[Any, Array, Array], None],
     differentiable: bool,
 ) -> None:
     params = _model(name, numbers, base)
@@ -152,7 +156,7 @@ def _declare(
     )
     op.set_attr("TRandom", True)
     op.set_attr("TSkipsUnread", True)
-    room = room_for(Distribution(name, {}, fill, (), drawn))
+    scratch = scratch_for(Distribution(name, {}, fill, (), drawn))
 
     @op.infer_shape
     def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
@@ -171,7 +175,7 @@ def _declare(
         return Temp(call.outputs[0].shape, accumulation_type(call.outputs[0].dtype))
 
     def temps(p: Any, call: CallSpec) -> Sequence[Temp]:
-        return [wide(call), wide(call), *room(p, call)]
+        return [wide(call), wide(call), *scratch(p, call)]
 
     @op.compute(temps=temps)
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
@@ -179,7 +183,7 @@ def _declare(
         if pieces and pieces[0].dtype == noise.dtype:
             pieces = []
         draw(ctx, fill, noise, (noise.size,), pieces)
-        shape_noise(xp, noise, scaled)
+        transform(xp, noise, scaled)
         arrays = iter(inputs)
         values = [next(arrays) if getattr(p, number) is None else getattr(p, number) for number in numbers]
         if outputs[1] is not None:
@@ -249,7 +253,7 @@ def _(p: GammaParams, ins: TypeList, outs: TypeList) -> None:
     outs.merge(0, p.dtype)
 
 
-@gamma.compute(temps=room_for(_GAMMA))
+@gamma.compute(temps=scratch_for(_GAMMA))
 def _(p: GammaParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     draw(ctx, _GAMMA.fill, outputs[0], (outputs[0].size,), ctx.temp, p.shape, p.scale)
 

@@ -30,10 +30,15 @@ class PadParams(Params):
 
 
 def _flat(value: Any) -> Any:
-    """((1, 1), (0, 2)) as (1, 1, 0, 2), from a text too."""
+    """((1, 1), (0, 2)) as (1, 1, 0, 2), from a text too; numbers in a row stay as they are."""
     if isinstance(value, str):
-        value = ast.literal_eval(value)
-    return tuple(width for pair in value for width in pair)
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            raise ValueError("pairs (before, after), one for each axis") from None
+    if not isinstance(value, tuple | list):
+        raise ValueError("pairs (before, after), one for each axis")
+    return tuple(width for pair in value for width in (pair if isinstance(pair, tuple | list) else (pair,)))
 
 
 Pairs = Annotated[tuple[int, ...], BeforeValidator(_flat)]

@@ -2,7 +2,7 @@
 
 _np_roll     out[i + shift] = data[i] along the axes, what passes the end comes in at the beginning; without axis on
              the flattened array
-_npi_rot90   the plane of two axes turned by k quarters, from the first axis towards the second
+_npi_rot90   the plane of two axes rotated by k quarters, from the first axis towards the second
 gdata = gout moved back
 """
 
@@ -32,7 +32,7 @@ class Rot90Params(Params):
 
 
 roll = register("_np_roll", RollParams, doc="data moved along axes; what passes the end comes in at the beginning.")
-rot90 = register("_npi_rot90", Rot90Params, doc="data turned by quarters in the plane of two axes.")
+rot90 = register("_npi_rot90", Rot90Params, doc="data rotated by quarters in the plane of two axes.")
 roll_backward = register_backward("_backward_np_roll", RollParams)
 rot90_backward = register_backward("_backward_npi_rot90", Rot90Params)
 for _op, _backward in ((roll, roll_backward), (rot90, rot90_backward)):
@@ -116,8 +116,8 @@ def _flipped(array: Array, *axes: int) -> Array:
     return array[tuple(back if axis in axes else slice(None) for axis in range(array.ndim))]
 
 
-def _turned(p: Rot90Params, array: Array, k: int) -> Array:
-    """A view of the array, turned by k quarters."""
+def _rotated(p: Rot90Params, array: Array, k: int) -> Array:
+    """A view of the array, rotated by k quarters."""
     one, other = (axis % array.ndim for axis in p.axes)
     if k % 4 == 1:
         return _flipped(array, other).swapaxes(one, other)
@@ -128,9 +128,9 @@ def _turned(p: Rot90Params, array: Array, k: int) -> Array:
 
 @rot90.compute()
 def _(p: Rot90Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    ctx.xp.copyto(outputs[0], _turned(p, inputs[0], p.k))
+    ctx.xp.copyto(outputs[0], _rotated(p, inputs[0], p.k))
 
 
 @rot90_backward.compute()
 def _(p: Rot90Params, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    ctx.xp.copyto(outputs[0], _turned(p, inputs[0], -p.k))
+    ctx.xp.copyto(outputs[0], _rotated(p, inputs[0], -p.k))
