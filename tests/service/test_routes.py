@@ -164,7 +164,8 @@ def test_every_entry_is_whole(route: Route) -> None:
     assert "\n" not in route.handler.__doc__.strip()
     assert ("{id}" in route.path) == (route.runs_on is RunsOn.SESSION_WORKER)
     page = ("/", "/page/{file}", "/docs", "/docs/{file}")
-    assert (route.answer is None) == (route.path in ("/metrics", "/openapi.json", "/v1/events", *page))
+    drawing = "/v1/sessions/{id}/executors/{executor}/drawings/{drawing}"
+    assert (route.answer is None) == (route.path in ("/metrics", "/openapi.json", "/v1/events", drawing, *page))
     assert route.token or route.path in ("/v2/health/live", "/v2/health/ready", *page)
     assert validate(Body, {}) is not None
 
@@ -200,6 +201,7 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
             .replace("{session}", id)
             .replace("{name}", "dot")
             .replace("{executor}", "2")
+            .replace("{drawing}", "folded")
             .replace("{file}", "swagger-ui.css" if route.path.startswith("/docs") else "main.js")
         )
         if route.media_type == "text/event-stream":

@@ -87,8 +87,7 @@ def executor(engine: Engine, call: Call, done: Done) -> None:
 
 
 def executor_drawing(engine: Engine, call: Call, done: Done) -> None:
-    """A drawing of an executor's network as SVG. `folded` draws blocks that repeat once, `unfolded` draws all of them;
-    learnt parameters are left out, and drawn with the ending `-with-parameters`."""
+    """Draw an executor's network as SVG: `folded` or `unfolded` blocks, `-with-parameters` or without."""
     _, bound = _executor(engine, call)
     name = call.parameters["drawing"]
     if name not in DRAWINGS:
