@@ -7,16 +7,22 @@ import subprocess
 import sys
 import time
 from ctypes import c_void_p
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from opbox_ops.cpu.algorithms import blocked_product, short_rows, winograd
 from opbox_ops.cpu.runtime import c_compiler, processor
 from opbox_ops.cpu.runtime.c_kernel import CKernel
+from opbox_ops.expression import swept
+from opbox_ops.expression.c_source import c_source
 from opbox_ops.nn import layer_norm_rows, lrn_channels
 from tests.machine import needs_compiler, needs_vectors
 from tests.switches import set_c_kernels
+
+from .test_swept import example
 
 ROOT = Path(__file__).parents[2]
 BROKEN = "void opbox_broken(void) { return nonsense; }"
@@ -95,6 +101,18 @@ def test_a_text_for_vectors_is_not_compiled_without_them(monkeypatch: pytest.Mon
     assert layer_norm_rows.layer_norm_rows() is None
     assert lrn_channels.lrn_channels() is None
     assert short_rows.short_rows() is None
+
+
+def test_the_text_of_a_formula(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that a graph has made: it is asked for once, and NumPy's numbers are there all the same."""
+    monkeypatch.setattr(swept, "c_source", lambda *of: replace(c_source(*of), text=c_source(*of).text + BROKEN))
+    set_c_kernels(monkeypatch, "now")
+    for _ in range(2):
+        kernel, arrays, out = example()
+        kernel.bind(out.shape, arrays, [out], {})()
+        np.testing.assert_array_equal(out, arrays[0] * arrays[1] + arrays[2])
+    (message,) = errors(caplog)
+    assert "nonsense" in message
 
 
 PLANTED = """

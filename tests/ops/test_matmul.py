@@ -20,6 +20,7 @@ from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
 from tests.allocations import counted
 from tests.executor.test_shared_products import HIDDEN, STEPS, WIDTH, both, merged, unrolled
+from tests.machine import has_avx512_core, has_onednn, has_vector_kernels
 
 CPU = backend_for("cpu")
 NEAR = {"rtol": 1e-4, "atol": 1e-4}
@@ -206,9 +207,10 @@ def test_a_run_allocates_nothing():
     assert not sizes
 
 
+@pytest.mark.parametrize("product_kernels", ["blocks"], indirect=True)
 def test_large_gradients_of_weights_are_onednns_with_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it has kernels for that, and no matrix unit; a convolution that wants another product by oneDNN gets it."""
-    if not product.has_fast_kernels() or product.blocked_kernel() is None:
+    if not (has_onednn() and has_avx512_core() and has_vector_kernels()):
         pytest.skip("no kernels for AVX-512, or no compiler")
 
     def kind(recipe: object) -> str:

@@ -23,11 +23,17 @@ from .thread_counts import assert_same_bits
 pytestmark = [needs_onednn, needs_vectors]
 
 
+@pytest.fixture
+def usual_limits() -> bool:
+    """Whether few numbers and many positions are left to others, as they usually are."""
+    return False
+
+
 @pytest.fixture(autouse=True)
-def _in_blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_blocks(usual_limits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products in blocks whatever the processor, and of few numbers and any positions too."""
     monkeypatch.setattr(window_products, "blocked_kernel", blocked_product)
-    if request.node.name != "test_what_it_computes":
+    if not usual_limits:
         monkeypatch.setattr(window_products, "FILTERS", 0)
         monkeypatch.setattr(window_products, "FEWEST_NUMBERS", 0)
 
@@ -137,7 +143,8 @@ def taken(
     return [recipe is not None and recipe.implementation == window_products.IMPLEMENTATION for recipe in recipes]
 
 
-def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("usual_limits", [True])
+def test_what_it_computes(usual_limits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     everything, nothing = [True] * 3, [False] * 3
     layer = Layer((1, 14, 14, 256), 256)
     assert taken(layer) == everything

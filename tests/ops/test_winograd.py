@@ -36,22 +36,34 @@ OWN = "lots of a thread's own"
 PACKABLE = "packable"
 
 
+@pytest.fixture
+def lots() -> str:
+    """How tiles are put together, unless a test is run for some of these ways."""
+    return ""
+
+
+@pytest.fixture
+def worth() -> float | None:
+    """How much longer than oneDNN's kernel the algorithm may take; None for the usual limit."""
+    return 1e9
+
+
 @pytest.fixture(autouse=True)
-def _of_every_size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it would take is computed; with SMALL among a test's arguments, five tiles at a time, and so on."""
-    if request.node.name != "test_what_pays":
-        monkeypatch.setattr(winograd_convolution, "WORTH", 1e9)
-    if WHOLE in request.node.name or OWN in request.node.name:
+def _of_every_size(lots: str, worth: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it would take is computed; with SMALL five tiles at a time, and so on."""
+    if worth is not None:
+        monkeypatch.setattr(winograd_convolution, "WORTH", worth)
+    if lots in (WHOLE, OWN):
         for limit in ("MOST_FEW", "MOST_FEW_OF_SMALL", "MOST_FEW_SUMMED"):
             monkeypatch.setattr(winograd_convolution, limit, 0)
-    if WHOLE in request.node.name:
+    if lots == WHOLE:
         monkeypatch.setattr(winograd_convolution, "LOT_WEIGHT_BYTES", 0)
-    if OWN in request.node.name:
+    if lots == OWN:
         monkeypatch.setattr(winograd_convolution, "MOST_OF_LOT", 13)
         monkeypatch.setattr(tiles, "FEWEST_OF_PART", 5)
-    if any(lots in request.node.name for lots in (WHOLE, OWN, PACKABLE)):
+    if lots in (WHOLE, OWN, PACKABLE):
         monkeypatch.setattr(winograd_convolution, "FEWEST_PACKED", 0)
-    if SMALL in request.node.name or WHOLE in request.node.name:
+    if lots in (SMALL, WHOLE):
         for limit in ("TILES", "SUMMED_TILES"):
             monkeypatch.setattr(winograd_convolution, limit, 5)
         for limit in ("TILE_BYTES", "SUMMED_BYTES"):
@@ -303,7 +315,8 @@ def test_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
         switch(monkeypatch, name, on=True)
 
 
-def test_what_pays() -> None:
+@pytest.mark.parametrize("worth", [None])
+def test_what_pays(worth: None) -> None:
     """Images with several tiles do, and for gradients smaller ones; single positions stay with oneDNN.
 
     A gradient whose windows are over padding for the most part does not, unless it is computed by tiles of gout.
