@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 120
 GENERATED = {"operators.md", "compatibility.md"}
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(ROOT.glob("*.md")),
+    *sorted(ROOT.glob("*/README.md")),
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in GENERATED),
 ]
 _ADDRESS = re.compile(r"\]\([^)]*\)(?:\{[^}]*\})?")
