@@ -241,7 +241,11 @@ def sliced(calls: Sequence[Call]) -> tuple[set[str], dict[str, str]]:
 
 
 def report(left_out: dict[str, str]) -> list[str]:
-    """Return the lines that say what a run left out."""
-    lines = [f"{function}: {count}" for function, count in left_out.items()]
+    """Return a line for each file that says what a run left out of it, and lines of what was tried less often."""
+    files: dict[str, list[str]] = {}
+    for function, count in left_out.items():
+        file, _, name = function.partition("::")
+        files.setdefault(file, []).append(f"{name} {count}")
+    lines = [f"{file}: {', '.join(functions)}" for file, functions in files.items()]
     lines += [f"{of}: {AMOUNTS[of].part} in place of {AMOUNTS[of].whole}" for of in AMOUNTS if suite() == "test"]
     return lines

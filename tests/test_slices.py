@@ -95,5 +95,5 @@ def test_a_run_names_what_it_leaves_out(tmp_path: Path, workers: str) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     assert "3 passed" in run.stdout
     assert "left out of the slice test:1; make test-all runs it" in run.stdout
-    assert "test_programs.py::test_a_program_gives_mxnets_answer: 3 of 6" in run.stdout
+    assert "test_programs.py: test_a_program_gives_mxnets_answer 3 of 6" in run.stdout
     assert "interrupts: 400 in place of 2000" in run.stdout
