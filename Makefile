@@ -31,6 +31,8 @@ $(READY): $(VENV)/.packages requirements-dev.txt
 demo: $(VENV)/.packages  ## start a server and train LeNet on handwritten digits over HTTP (DATA=folder of MNIST idx files)
 	$(BIN)/python examples/lenet_demo.py $(if $(DATA),--data $(DATA))
 
+# Many tests wait for a server or a deadline: three at once keep two cores busy.
+test: JOBS = 3
 test: $(READY)  ## run the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all)
 	$(if $(WHOLE),,OPBOX_TEST_SLICE=$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not browser" $(ARGS)
 

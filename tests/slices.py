@@ -92,6 +92,17 @@ def rows_of_operators(call: Call) -> Iterable[object]:
 
 
 @dataclass(frozen=True)
+class Turns:
+    """Each test in one of so many slices, be it the only one of its function: for folders that take minutes."""
+
+    number: int
+
+    def choose(self, calls: Sequence[Call], number: int) -> list[Call]:
+        """Return every `self.number`-th test, beginning with the slice's; of a single one nothing in other slices."""
+        return [call for at, call in enumerate(calls) if (at + number) % self.number == 0]
+
+
+@dataclass(frozen=True)
 class Alternating:
     """Of the tests that differ in one parameter alone, one; which, rotates with the number of the slice."""
 
@@ -155,11 +166,13 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/contract/test_program.py": SERVERS,
         "tests/contract/test_restart.py": SERVERS,
         "tests/contract/test_session_moves.py": SERVERS,
-        "tests/faults": SERVERS,
-        "tests/load": SERVERS,
-        "tests/load/test_cancel.py": Alternating("server"),
-        "tests/load/test_memory.py": Alternating("server"),
-        "tests/load/test_kept_memory.py": OneIn(2),
+        # Each takes seconds, of which it waits for some: half of them after each change.
+        "tests/contract/test_processor_shares.py::test_of": Turns(2),
+        "tests/examples": Turns(2),
+        "tests/faults": Turns(2),
+        "tests/gpu_check/test_wheels.py": Turns(2),
+        "tests/load": Turns(2),
+        "tests/training/test_examples.py": Turns(2),
         "tests/service/test_steady_memory.py": SERVERS,
     },
     "nvrtc": {"tests/nvrtc/test_kernels.py": OneIn(6)},
@@ -184,7 +197,7 @@ class Amount:
 
 
 AMOUNTS = {
-    "interrupts": Amount(2000, 400),
+    "interrupts": Amount(2000, 300),
     "interrupts of a notebook's cell": Amount(300, 100),
     "ends of a program with work pending": Amount(3, 1),
     "steps that leave memory flat": Amount(10_000, 4_000),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import skips, slices
-from tests.slices import Alternating, Call, Covering, OneIn
+from tests.slices import Alternating, Call, Covering, OneIn, Turns
 
 TYPES, SIZES, LAYOUTS = ("f2", "f4", "f8"), (1, 2, 3), ("rows", "columns", "strided")
 CALLS = [
@@ -48,11 +48,16 @@ def test_tests_with_few_parameters_all_run() -> None:
     assert Covering().choose(calls, 0) == calls
 
 
-@pytest.mark.parametrize("rule", [OneIn(4), Alternating("layout"), Alternating("size")])
+@pytest.mark.parametrize("rule", [OneIn(4), Turns(4), Alternating("layout"), Alternating("size")])
 def test_rotation_reaches_every_test(rule: slices.Rule) -> None:
     by_slice = [rule.choose(CALLS, number) for number in range(4)]
     assert {call.name for chosen in by_slice for call in chosen} == {call.name for call in CALLS}
     assert all(len(chosen) <= len(CALLS) / 3 for chosen in by_slice)
+
+
+def test_a_single_test_takes_its_turn() -> None:
+    alone = [Call("tests/x.py::test_alone")]
+    assert [bool(Turns(3).choose(alone, number)) for number in range(4)] == [True, False, False, True]
 
 
 def test_what_has_one_variant_always_runs() -> None:
@@ -96,4 +101,4 @@ def test_a_run_names_what_it_leaves_out(tmp_path: Path, workers: str) -> None:
     assert "3 passed" in run.stdout
     assert "left out of the slice test:1; make test-all runs it" in run.stdout
     assert "test_programs.py: test_a_program_gives_mxnets_answer 3 of 6" in run.stdout
-    assert "interrupts: 400 in place of 2000" in run.stdout
+    assert "interrupts: 300 in place of 2000" in run.stdout
