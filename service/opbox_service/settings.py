@@ -72,7 +72,7 @@ def _cores() -> int:
 
 
 class Token(BaseModel):
-    """A bearer token: `name` owns the sessions made with it (two tokens of one name share theirs)."""
+    """A bearer token: `name` owns the sessions made with it; tokens with one name share them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -80,30 +80,38 @@ class Token(BaseModel):
     token: SecretStr = Field(min_length=8)
     scopes: frozenset[Scope] = frozenset({"run"})
     weight: float | None = Field(
-        default=None, gt=0, le=1000, description="Its owner's share of a worker's time, to others'."
+        default=None, gt=0, le=1000, description="The owner's share of a worker's time, relative to others."
     )
     expires: AwareDatetime | None = Field(
-        default=None, description="When it ceases to be one, with its time zone: 2030-01-31T12:00:00Z."
+        default=None, description="When the token expires, with its time zone: 2030-01-31T12:00:00Z."
     )
 
 
 class OwnerTerms(BaseModel):
-    """Quotas, weight and urgency of one owner; what is left out is as the settings have it for everybody."""
+    """Quotas, weight and urgency of one owner; missing fields have the settings' values."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    weight: float | None = Field(default=None, gt=0, le=1000, description="Share of a worker's time, to others'.")
-    urgency: int | None = Field(default=None, ge=0, le=7, description="Of requests that state none; 4 to 7 go behind.")
-    sessions: int | None = Field(default=None, ge=0, description="The most sessions.")
-    session_bytes: int | None = Field(default=None, ge=1 << 16, description="The most device memory of a session.")
-    memory_bytes: int | None = Field(default=None, ge=1 << 16, description="The same of all sessions on a device.")
+    weight: float | None = Field(
+        default=None, gt=0, le=1000, description="Share of a worker's time, relative to others."
+    )
+    urgency: int | None = Field(
+        default=None, ge=0, le=7, description="Urgency of requests without one; 4 to 7 run later."
+    )
+    sessions: int | None = Field(default=None, ge=0, description="Maximum number of sessions.")
+    session_bytes: int | None = Field(default=None, ge=1 << 16, description="Maximum device memory of a session.")
+    memory_bytes: int | None = Field(
+        default=None, ge=1 << 16, description="Maximum memory of all sessions on a device."
+    )
     worker_seconds: float | None = Field(
         default=None, ge=0, allow_inf_nan=False, description="Seconds of workers' time in a day (UTC); 0: no limit."
     )
-    in_flight: int | None = Field(default=None, ge=1, description="The most requests at a time.")
-    buffer_bytes: int | None = Field(default=None, ge=1 << 16, description="Bodies and answers on their way.")
-    checkpoints: int | None = Field(default=None, ge=0, description="The most checkpoints.")
-    checkpoint_bytes: int | None = Field(default=None, ge=0, description="Bytes of all checkpoints.")
+    in_flight: int | None = Field(default=None, ge=1, description="Maximum number of requests at a time.")
+    buffer_bytes: int | None = Field(
+        default=None, ge=1 << 16, description="Maximum bytes of bodies and answers in transfer."
+    )
+    checkpoints: int | None = Field(default=None, ge=0, description="Maximum number of checkpoints.")
+    checkpoint_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of all checkpoints.")
 
 
 class Settings(BaseSettings):
@@ -118,20 +126,21 @@ class Settings(BaseSettings):
         description="Share the port with another server (SO_REUSEPORT), such as the next one at a restart.",
     )
     token: SecretStr | None = Field(
-        default=None, min_length=8, description="The one token, with every scope; made and printed when none is given."
+        default=None, min_length=8, description="A token with every scope; generated and printed if you give no token."
     )
     tokens: tuple[Token, ...] = Field(default=(), description="Further tokens with their owners and scopes.")
-    token_file: Path | None = Field(default=None, description="File with the one token; read again when it changes.")
+    token_file: Path | None = Field(default=None, description="File with that token; read again when it changes.")
     tokens_file: Path | None = Field(
         default=None, description="JSON file with further tokens, and their owners' quotas; read again when it changes."
     )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
-        description="Names that a request's Host may have, as box.example.org, *.example.org or *; "
-        "empty: this machine's own while it listens on loopback only, any otherwise.",
+        description="Allowed names in a request's Host, such as box.example.org, *.example.org or *; "
+        "empty: this machine's own names on loopback, any name otherwise.",
     )
     cors_origins: tuple[str, ...] = Field(
-        default=(), description="Origins whose pages may call it, as https://example.org, or *; empty: none."
+        default=(),
+        description="Origins whose pages may call the server, such as https://example.org, or *; empty: none.",
     )
 
     page: bool = Field(default=True, description="Serve the page for browsers at /.")
@@ -146,7 +155,7 @@ class Settings(BaseSettings):
     )
     """Not auto by default: it costs a process (59 MB) per owner, and divides the memory."""
     worker_idle_s: float = Field(
-        default=60, gt=0, description="With workers=auto: how long a worker stays that its owner leaves idle."
+        default=60, gt=0, description="With workers=auto: seconds until an idle worker of an owner ends."
     )
     threads: int = Field(
         default=min(8, max(3, _cores() + 1)),
@@ -154,98 +163,125 @@ class Settings(BaseSettings):
         le=256,
         description="Calls that a worker runs at a time; by default one more than there are cores, 3 to 8.",
     )
-    device: str = Field(default="cpu", description="The device of calls that name none: cpu, gpu or gpu:1.")
-    devices: tuple[str, ...] = Field(default=(), description="The devices that may be named; empty: any that is there.")
+    device: str = Field(default="cpu", description="Default device of calls: cpu, gpu or gpu:1.")
+    devices: tuple[str, ...] = Field(default=(), description="Devices that calls may name; empty: all devices.")
     ops: tuple[Path, ...] = Field(default=(), description="Python files that register further operators.")
 
-    max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="The largest body of a request.")
-    max_header_bytes: int = Field(default=16 << 20, ge=1024, description="The largest JSON part of a body.")
-    max_buffer_bytes: int = Field(default=8 * GIB, ge=1 << 20, description="Bytes of all bodies and answers at a time.")
-    max_owner_buffer_bytes: int = Field(
-        default=4 * GIB, ge=1 << 16, description="Bytes of an owner's bodies and answers at a time."
+    max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="Maximum bytes of a request's body.")
+    max_header_bytes: int = Field(default=16 << 20, ge=1024, description="Maximum bytes of the JSON part of a body.")
+    max_buffer_bytes: int = Field(
+        default=8 * GIB, ge=1 << 20, description="Maximum bytes of all bodies and answers in transfer."
     )
-    max_json_bytes: int = Field(default=64 << 20, ge=1024, description="The largest body, or answer, all of JSON.")
-    max_json_values: int = Field(default=2_000_000, ge=1024, description="The most values in JSON.")
-    max_json_keys: int = Field(default=1_000_000, ge=1024, description="The most keys in JSON.")
-    max_answer_bytes: int = Field(default=2 * GIB, ge=1024, description="The largest answer.")
-    max_rank: int = Field(default=32, ge=1, le=32, description="The most dimensions of a tensor.")
-    max_elements: int = Field(default=1 << 31, ge=1, description="The most elements of a tensor.")
-    max_tensors: int = Field(default=8192, ge=1, description="The most tensors of a request.")
-    max_nodes: int = Field(default=100_000, ge=1, description="The most nodes of a graph.")
-    max_edges: int = Field(default=500_000, ge=1, description="The most inputs of all nodes of a graph together.")
-    graph_seconds: float = Field(default=30, gt=0, description="Processor time to read, infer or compile a graph.")
-    max_json_depth: int = Field(default=64, ge=4, le=500, description="The deepest nesting of JSON.")
-    max_commands: int = Field(default=20_000, ge=1, description="The most commands of a batch.")
-    max_sessions: int = Field(default=32, ge=1, description="The most sessions of an owner.")
-    max_session_bytes: int = Field(default=8 * GIB, ge=1 << 16, description="The most device memory of a session.")
+    max_owner_buffer_bytes: int = Field(
+        default=4 * GIB, ge=1 << 16, description="Maximum bytes of an owner's bodies and answers in transfer."
+    )
+    max_json_bytes: int = Field(
+        default=64 << 20, ge=1024, description="Maximum bytes of a body or answer that is all JSON."
+    )
+    max_json_values: int = Field(default=2_000_000, ge=1024, description="Maximum number of values in JSON.")
+    max_json_keys: int = Field(default=1_000_000, ge=1024, description="Maximum number of keys in JSON.")
+    max_answer_bytes: int = Field(default=2 * GIB, ge=1024, description="Maximum bytes of an answer.")
+    max_rank: int = Field(default=32, ge=1, le=32, description="Maximum number of dimensions of a tensor.")
+    max_elements: int = Field(default=1 << 31, ge=1, description="Maximum number of elements of a tensor.")
+    max_tensors: int = Field(default=8192, ge=1, description="Maximum number of tensors of a request.")
+    max_nodes: int = Field(default=100_000, ge=1, description="Maximum number of nodes of a graph.")
+    max_edges: int = Field(default=500_000, ge=1, description="Maximum number of inputs of all nodes of a graph.")
+    graph_seconds: float = Field(
+        default=30, gt=0, description="Maximum processor seconds to read, infer or compile a graph."
+    )
+    max_json_depth: int = Field(default=64, ge=4, le=500, description="Maximum nesting of JSON.")
+    max_commands: int = Field(default=20_000, ge=1, description="Maximum number of commands of a batch.")
+    max_sessions: int = Field(default=32, ge=1, description="Maximum number of sessions of an owner.")
+    max_session_bytes: int = Field(default=8 * GIB, ge=1 << 16, description="Maximum device memory of a session.")
     max_owner_bytes: int = Field(
-        default=0, ge=0, description="The most memory of an owner on a device; 0: max_device_bytes."
+        default=0, ge=0, description="Maximum memory of an owner on a device; 0: max_device_bytes."
     )
     max_device_bytes: int = Field(
-        default=0, ge=0, description="The most memory of all sessions on a device; 0: three quarters of the machine's."
+        default=0, ge=0, description="Maximum memory of all sessions on a device; 0: three quarters of the machine's."
     )
-    max_session_objects: int = Field(default=100_000, ge=1, description="The most arrays and executors of a session.")
-    max_waiting: int = Field(default=128, ge=1, description="The most batches of a session that wait for their turn.")
-    max_in_flight: int = Field(default=1024, ge=1, description="The most requests at a time.")
-    max_in_flight_per_owner: int = Field(default=128, ge=1, description="The most requests of an owner at a time.")
+    max_session_objects: int = Field(
+        default=100_000, ge=1, description="Maximum number of arrays and executors of a session."
+    )
+    max_waiting: int = Field(default=128, ge=1, description="Maximum number of waiting batches of a session.")
+    max_in_flight: int = Field(default=1024, ge=1, description="Maximum number of requests at a time.")
+    max_in_flight_per_owner: int = Field(
+        default=128, ge=1, description="Maximum number of requests of an owner at a time."
+    )
     max_owner_seconds: float = Field(
-        default=0, ge=0, description="Seconds of workers' time that an owner may use in a day (UTC); 0: no limit."
+        default=0, ge=0, description="Maximum seconds of workers' time of an owner in a day (UTC); 0: no limit."
     )
 
     state_dir: Path | None = Field(
-        default=None, description="Directory for checkpoints, the usage ledger and the audit log; none: there are none."
+        default=None,
+        description="Directory for checkpoints, the usage ledger and the audit log; without it there are none.",
     )
-    usage_days: int = Field(default=400, ge=1, description="Days that the usage ledger goes back.")
-    audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="The audit log's size before it is rotated.")
-    audit_files: int = Field(default=8, ge=1, le=1000, description="Rotated audit logs that stay.")
-    max_checkpoints: int = Field(default=32, ge=0, description="The most checkpoints of an owner.")
-    max_checkpoint_bytes: int = Field(default=4 * GIB, ge=0, description="Bytes of an owner's checkpoints.")
+    usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
+    audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")
+    audit_files: int = Field(default=8, ge=1, le=1000, description="Number of rotated audit logs to keep.")
+    max_checkpoints: int = Field(default=32, ge=0, description="Maximum number of checkpoints of an owner.")
+    max_checkpoint_bytes: int = Field(default=4 * GIB, ge=0, description="Maximum bytes of an owner's checkpoints.")
 
-    session_ttl_s: float = Field(default=600, gt=0, description="How long an unused session is kept.")
-    max_ttl_s: float = Field(default=86_400, gt=0, description="The longest time to live that may be asked for.")
-    deadline_s: float = Field(default=300, gt=0, description="How long a request may take; then it is answered 504.")
-    stall_s: float = Field(default=60, gt=0, description="How long a client may leave its answer unread.")
-    stop_grace_s: float = Field(default=20, ge=0, description="How long a stop waits for requests in flight.")
+    session_ttl_s: float = Field(default=600, gt=0, description="Seconds until an unused session ends.")
+    max_ttl_s: float = Field(
+        default=86_400, gt=0, description="Maximum time to live in seconds that a client may ask for."
+    )
+    deadline_s: float = Field(
+        default=300, gt=0, description="Maximum seconds of a request; after that it is answered 504."
+    )
+    stall_s: float = Field(default=60, gt=0, description="Seconds that a client may leave its answer unread.")
+    stop_grace_s: float = Field(default=20, ge=0, description="Seconds that a stop waits for requests in flight.")
 
     code_sessions: int = Field(
-        default=32, ge=0, description="The most sessions that may bring code; each has a process of its own."
+        default=32, ge=0, description="Maximum number of sessions with code; each has a process of its own."
     )
-    code_spares: int = Field(default=1, ge=0, le=16, description="Processes kept ready for sessions that bring code.")
-    code_memory_bytes: int = Field(default=16 * GIB, ge=GIB, description="Memory of a session that brings code.")
+    code_spares: int = Field(
+        default=1, ge=0, le=16, description="Number of processes kept ready for sessions with code."
+    )
+    code_memory_bytes: int = Field(default=16 * GIB, ge=GIB, description="Maximum memory of a session with code.")
     max_code_bytes: int = Field(
         default=0,
         ge=0,
-        description="Memory of all sessions that bring code; 0: what others leave of three quarters of the machine's.",
+        description="Maximum memory of all sessions with code; 0: what others leave of 3/4 of the machine's.",
     )
-    code_open_files: int = Field(default=512, ge=64, description="Files that a session's code may have open.")
+    code_open_files: int = Field(default=512, ge=64, description="Maximum number of open files of a session's code.")
     code_file_bytes: int = Field(
-        default=4 * GIB, ge=1 << 20, description="The largest file, or answer, of a session's code."
+        default=4 * GIB, ge=1 << 20, description="Maximum bytes of a file, or of an answer, of a session's code."
     )
-    code_disk_bytes: int = Field(default=16 * GIB, ge=1 << 20, description="Bytes of all files of a session's code.")
-    code_files: int = Field(default=100_000, ge=100, description="Files and folders of a session's code.")
-    code_tasks: int = Field(default=64, ge=8, description="Threads and processes that a session's code may start.")
+    code_disk_bytes: int = Field(
+        default=16 * GIB, ge=1 << 20, description="Maximum bytes of all files of a session's code."
+    )
+    code_files: int = Field(
+        default=100_000, ge=100, description="Maximum number of files and folders of a session's code."
+    )
+    code_tasks: int = Field(
+        default=64, ge=8, description="Maximum number of threads and processes of a session's code."
+    )
     code_deadline_s: float = Field(
-        default=60, gt=0, description="How long one command may take in a session that brings code."
+        default=60, gt=0, description="Maximum seconds of one command in a session with code."
     )
     code_cpu_s: float = Field(
-        default=240, gt=0, description="Processor seconds of one command in a session that brings code."
+        default=240, gt=0, description="Maximum processor seconds of one command in a session with code."
     )
     code_user: int = Field(
         default=59_000,
         ge=0,
-        description="First user id of sessions that bring code, where the server runs as root; 0: they stay root.",
+        description="First user id for sessions with code, if the server runs as root; 0: they stay root.",
     )
     code_network: bool = Field(default=False, description="Whether a session's code may use the network.")
     code_reads: tuple[Path, ...] = Field(
         default=(), description="Further files and folders that a session's code may read."
     )
 
-    graph_cache: int = Field(default=128, ge=1, description="Graphs kept by content.")
-    plan_cache: int = Field(default=64, ge=1, description="Compiled plans kept for the stateless calls.")
-    plan_cache_bytes: int = Field(default=GIB, ge=0, description="Memory that idle compiled plans may keep.")
-    buffer_cache_bytes: int = Field(default=512 << 20, ge=0, description="Memory that idle transfer buffers may keep.")
+    graph_cache: int = Field(default=128, ge=1, description="Number of graphs to cache.")
+    plan_cache: int = Field(
+        default=64, ge=1, description="Number of compiled plans to cache for calls without a session."
+    )
+    plan_cache_bytes: int = Field(default=GIB, ge=0, description="Maximum bytes of idle compiled plans.")
+    buffer_cache_bytes: int = Field(default=512 << 20, ge=0, description="Maximum bytes of idle transfer buffers.")
 
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Minimum level of log lines."
+    )
     log_requests: bool = Field(default=False, description="Log every request, not only those that fail.")
 
     @field_validator("workers", mode="before")

@@ -31,7 +31,7 @@ START = 64
 """The byte at which the frame begins: its tensors are aligned to that."""
 Name = Annotated[
     str,
-    Field(pattern=f"^{CHECKPOINT_NAME}$", description="The checkpoint's name, among its owner's."),
+    Field(pattern=f"^{CHECKPOINT_NAME}$", description="Name of the checkpoint, unique for its owner."),
     Expected("up to 64 letters, digits, dots, dashes and underlines"),
 ]
 
@@ -75,7 +75,7 @@ class Checkpoint(Command):
     every: int = Field(default=0, ge=0, description="Save when so many steps have passed; 0 for now.")
     step: int = Field(default=0, ge=0, description="The number of steps that the arrays have behind them.")
     position: dict[str, int | float | str] = Field(
-        default={}, max_length=64, description="Where the program is, for itself."
+        default={}, max_length=64, description="The program's own note of its position."
     )
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
@@ -144,7 +144,7 @@ class Restore(Command):
 
     do: Literal["restore"]
     name: Name
-    arrays: dict[str, Id] | None = Field(default=None, description="Arrays by their names, with new numbers.")
+    arrays: dict[str, Id] | None = Field(default=None, description="New ids of arrays, by name.")
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         store = check_available(table.checkpoints)

@@ -27,7 +27,9 @@ class RecordProfile(Command):
         default=None,
         description="What is timed: nodes of graphs, operators called one by one, commands; null: as before.",
     )
-    take: int = Field(default=0, ge=0, le=MAX_TAKEN, description="The most events to report, the oldest first.")
+    take: int = Field(
+        default=0, ge=0, le=MAX_TAKEN, description="Maximum number of events to report, the oldest first."
+    )
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         if self.record and table.profile is None:

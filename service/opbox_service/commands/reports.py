@@ -26,10 +26,10 @@ class ReportMetrics(Command):
     do: Literal["report"]
     values: Annotated[
         dict[Name, Value],
-        Field(min_length=1, max_length=MAX_NAMES, description="By name; null for what is no finite number."),
+        Field(min_length=1, max_length=MAX_NAMES, description="Values by name; null for a value that is not finite."),
         Expected(f"from 1 to {MAX_NAMES} finite numbers or null, by names of 1 to {MAX_NAME} characters"),
     ]
-    epoch: int | None = Field(default=None, ge=0, lt=1 << 53, description="That the values are of.")
+    epoch: int | None = Field(default=None, ge=0, lt=1 << 53, description="The epoch of the values.")
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.on_report(table.steps, self.epoch, self.values)

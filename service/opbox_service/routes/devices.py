@@ -22,10 +22,10 @@ class DeviceState(BaseModel):
         description="The process's id: each has a part of the memory for its sessions. 0: all processes of sessions "
         "with code together, which may take what the other sessions leave."
     )
-    used_bytes: int = Field(description="What arrays and executors of the worker's sessions take.")
-    limit_bytes: int = Field(description="What they may take.")
-    memory_used_bytes: int = Field(description="What all programs take on the device, or on the machine for cpu.")
-    memory_bytes: int = Field(description="What it has.")
+    used_bytes: int = Field(description="Bytes of arrays and executors of the worker's sessions.")
+    limit_bytes: int = Field(description="Maximum bytes of them.")
+    memory_used_bytes: int = Field(description="Bytes used by all programs on the device, or on the machine for cpu.")
+    memory_bytes: int = Field(description="Bytes of memory of the device.")
 
 
 class DeviceList(BaseModel):

@@ -41,8 +41,8 @@ class NetworkNode(BaseModel):
     op: str | None
     kind: Literal["operator", "argument", "auxiliary"]
     attrs: dict[str, str]
-    source: str | None = Field(description="The user's line that made it, where it is known.")
-    inputs: list[tuple[int, int]] = Field(description="Pairs of a node's number and which of its outputs.")
+    source: str | None = Field(description="The user's line that made the node, if known.")
+    inputs: list[tuple[int, int]] = Field(description="Pairs of a node's number and the number of its output.")
     outputs: list[NetworkOutput]
 
 
@@ -56,8 +56,8 @@ class ExecutorState(BaseModel):
     backwards: int
     arena_bytes: int
     output_bytes: int
-    packed_bytes: int = Field(description="Copies of weights that stay from run to run, as the kernels read them.")
-    steps: int = Field(description="Calls of operators in forward and backward together.")
+    packed_bytes: int = Field(description="Bytes of packed weights that stay between runs.")
+    steps: int = Field(description="Number of operator calls in forward and backward together.")
 
 
 class ExecutorList(BaseModel):
@@ -69,7 +69,7 @@ class ExecutorList(BaseModel):
 class Network(ExecutorState):
     """An executor and its network; no tensor's values."""
 
-    network: list[NetworkNode] = Field(description="Each after its inputs.")
+    network: list[NetworkNode] = Field(description="The nodes, each after its inputs.")
     heads: list[tuple[int, int]]
 
 

@@ -15,8 +15,8 @@ class PastSession(BaseModel):
 
     id: str
     device: str
-    script: str = Field(description="The program that opened it, as it said.")
-    host: str = Field(description="The machine of that program, as it said.")
+    script: str = Field(description="Name of the program that opened the session.")
+    host: str = Field(description="Name of the program's machine.")
     created: float = Field(description="Seconds since 1970.")
     ended: float | None = Field(description="Seconds since 1970; null while it is open.")
     reason: str = Field(description="Why it ended.")
@@ -37,7 +37,7 @@ class Curve(BaseModel):
     times: list[float] = Field(description="Seconds since 1970.")
     steps: list[int] = Field(description="Steps of the training before each point.")
     epochs: list[int | None]
-    values: list[float | None] = Field(description="null for what was no finite number.")
+    values: list[float | None] = Field(description="The values; null for a value that was not finite.")
 
 
 class SessionMetrics(PastSession):

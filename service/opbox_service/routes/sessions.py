@@ -47,18 +47,18 @@ class SessionRequest(Body):
         description="Several GPUs of the server, in place of device; a batch begins on the first of them.",
     )
     ttl_s: Annotated[float | None, Expected("seconds above 0")] = Field(
-        default=None, description="Seconds that it is kept unused."
+        default=None, description="Seconds until the unused session ends."
     )
     seed: RandomSeed = 0
     code: bool | None = Field(
         default=None,
-        description="Whether it has a process of its own, for code; by default from its first code on.",
+        description="true: a process of its own for code from the start; false: no code; null: from the first code on.",
     )
     script: Annotated[str, Expected(f"a name of at most {MAX_SCRIPT} characters")] = Field(
-        default="", max_length=MAX_SCRIPT, description="The program that opens it, for who watches."
+        default="", max_length=MAX_SCRIPT, description="Name of the program that opens the session, for display."
     )
     host: Annotated[str, Expected(f"a name of at most {MAX_HOST} characters")] = Field(
-        default="", max_length=MAX_HOST, description="The machine that the program runs on, for who watches."
+        default="", max_length=MAX_HOST, description="Name of the program's machine, for display."
     )
 
 
@@ -70,8 +70,8 @@ class SessionAnswer(BaseModel):
     devices: list[str] = Field(default=[], description="All of them, in the order in which it got them.")
     ttl_s: float
     limits: dict[str, int]
-    script: str = Field(default="", description="The program that opened it, as it said.")
-    host: str = Field(default="", description="The machine of that program, as it said.")
+    script: str = Field(default="", description="Name of the program that opened the session.")
+    host: str = Field(default="", description="Name of the program's machine.")
 
 
 class SessionState(SessionAnswer):
@@ -83,10 +83,10 @@ class SessionState(SessionAnswer):
     next_seq: int
     waiting: int = Field(default=0, description="Batches that wait for their turn in the session.")
     calls_before: int = Field(default=0, description="Calls that would go before a new one of yours on the worker.")
-    wait_s: float = Field(default=0, description="Seconds that it would wait for its turn, as far as can be told.")
+    wait_s: float = Field(default=0, description="Estimated seconds that it would wait for its turn.")
     objects: int = Field(description="Arrays, executors and kernels.")
     executors: int = 0
-    steps: int = Field(default=0, description="Backward passes that have run: the steps of a training.")
+    steps: int = Field(default=0, description="Number of backward passes: the steps of a training.")
     bytes: int = Field(description="In use on all its devices.")
     bytes_by_device: dict[str, int] = {}
     peak_bytes: int
@@ -116,13 +116,13 @@ class CommandsRequest(TensorBody):
     model_config = ConfigDict(json_schema_extra={"required": ["commands"]})
 
     seq: Annotated[int | None, Field(ge=1), Expected("an integer of 1 or more")] = Field(
-        default=None, description="The batch's place, from 1; the next one by default."
+        default=None, description="Number of the batch, from 1; by default the next."
     )
     commands: SkipValidation[list[AnyCommand]] = Field(default=None)  # type: ignore[arg-type]  # `parse` says that it is missing
-    wait: bool = Field(default=True, description="false: answer 202 at once; an error is told to the next that waits.")
+    wait: bool = Field(default=True, description="false: answer 202 at once; the next batch that waits gets the error.")
     graphs: Annotated[list[str], InPieces()] = Field(
         default_factory=list,
-        description="Names of graphs that must be here: where one is not, nothing runs and seq stays free.",
+        description="Names of graphs that the batch needs; if one is unknown, nothing runs and seq stays free.",
     )
     inputs: SkipValidation[list[Tensor]] = Field(default_factory=list)
 
@@ -130,12 +130,12 @@ class CommandsRequest(TensorBody):
 class CommandsAnswer(BaseModel):
     """The tensors and results that the batch asked for."""
 
-    results: list[dict[str, Any]] = Field(description="Of describing commands, with their `command` number.")
+    results: list[dict[str, Any]] = Field(description="Results of describing commands, with their `command` number.")
     warnings: list[str] = Field(
         default=[],
-        description="What the program is to be told of operators of its own; left out when there is nothing.",
+        description="Warnings about the program's own operators; absent if there are none.",
     )
-    outputs: list[Tensor] = Field(default=[], description="What was fetched.")
+    outputs: list[Tensor] = Field(default=[], description="The fetched tensors.")
 
 
 class Accepted(BaseModel):

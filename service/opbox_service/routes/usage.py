@@ -15,14 +15,14 @@ __all__ = ["OwnerUsage", "UsageList", "all_usage", "usage"]
 class Quotas(BaseModel):
     """An owner's quotas, weight and urgency."""
 
-    weight: float = Field(description="Share of a worker's time, to others'.")
-    urgency: int = Field(description="Of requests that state none.")
+    weight: float = Field(description="Share of a worker's time, relative to others.")
+    urgency: int = Field(description="Urgency of requests without one.")
     sessions: int
-    session_bytes: int = Field(description="Device memory of a session.")
-    memory_bytes: int = Field(description="Of all sessions on a device; 0: as the device has.")
-    worker_seconds: float = Field(description="Of workers' time in a day (UTC); 0: no limit.")
-    in_flight: int = Field(description="Requests at a time.")
-    buffer_bytes: int = Field(description="Bodies and unread answers.")
+    session_bytes: int = Field(description="Maximum device memory of a session.")
+    memory_bytes: int = Field(description="Maximum memory of all sessions on a device; 0: all of it.")
+    worker_seconds: float = Field(description="Maximum seconds of workers' time in a day (UTC); 0: no limit.")
+    in_flight: int = Field(description="Maximum number of requests at a time.")
+    buffer_bytes: int = Field(description="Maximum bytes of bodies and unread answers.")
     checkpoints: int
     checkpoint_bytes: int
 
@@ -31,7 +31,7 @@ class Present(BaseModel):
     """An owner's sessions, requests in flight, memory and seconds at this moment."""
 
     sessions: int
-    in_flight: int = Field(description="Requests, this one included.")
+    in_flight: int = Field(description="Requests in flight, this one included.")
     memory_bytes: int = Field(description="Device memory of all sessions.")
     worker_seconds: float = Field(description="Today.")
 
@@ -39,17 +39,17 @@ class Present(BaseModel):
 class Day(BaseModel):
     """An owner's use on a day of UTC."""
 
-    day: str = Field(description="As in 2030-01-31.")
-    worker_seconds: float = Field(description="That calls ran.")
-    queue_seconds: float = Field(description="That they waited for their turn.")
+    day: str = Field(description="The day, such as 2030-01-31.")
+    worker_seconds: float = Field(description="Seconds that calls ran.")
+    queue_seconds: float = Field(description="Seconds that calls waited for their turn.")
     runs: int = Field(description="Batches of commands, and calls without a session.")
     requests: int
     refused: int = Field(description="Requests that a quota refused.")
     received_bytes: int
     sent_bytes: int
-    sessions: int = Field(description="That were made.")
-    peak_bytes: int = Field(description="Device memory, the most at a time.")
-    storage_bytes: int = Field(description="Checkpoints, the most at a time.")
+    sessions: int = Field(description="Number of sessions opened.")
+    peak_bytes: int = Field(description="Peak device memory.")
+    storage_bytes: int = Field(description="Peak bytes of checkpoints.")
 
 
 class OwnerUsage(BaseModel):
