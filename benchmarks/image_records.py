@@ -1,10 +1,11 @@
-"""Images a second of ImageRecordIter, beside MXNet's in one run.
+"""Images a second of ImageRecordIter, and processor time of an image, beside MXNet's in one run.
 
     python benchmarks/image_records.py [--images 512] [--rounds 3] [--threads 2]
 
 JPEGs of 256 to 320 pixels are generated and packed into a record file; both read it in turns, whole epochs, and each
 batch's values are taken up once (their sum). MXNet is found in .venv-mxnet, or where OPBOX_ORACLE_PYTHON says; without
-it its columns stay empty. The rate is that of the best epoch, so that other programs on the machine count little.
+it its columns stay empty. Rate and processor time are those of the best epoch, so that other programs on the machine
+count little; processor time is of all threads of a process, and hardly depends on what else runs.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def write_records(path, images):
 
 
 def serve(module, path, threads):
-    """Answer each line on standard input, the name of a case, with images a second of an epoch."""
+    """Answer each line on standard input, the name of a case, with images a second and processor time of an epoch."""
     mx = __import__(module)
     for line in sys.stdin:
         iterator = mx.io.ImageRecordIter(
@@ -64,11 +65,12 @@ def serve(module, path, threads):
         for batch in iterator:  # files into the system's cache, memory into the process
             batch.data[0].asnumpy()
         iterator.reset()
-        start, images = time.perf_counter(), 0
+        start, busy, images = time.perf_counter(), time.process_time(), 0
         for batch in iterator:
             images += len(batch.data[0]) - batch.pad
             batch.data[0].asnumpy().sum()
-        print(images / (time.perf_counter() - start), flush=True)
+        spent = time.process_time() - busy
+        print(images / (time.perf_counter() - start), spent / images * 1000, flush=True)
         del iterator, batch
 
 
@@ -81,15 +83,25 @@ class Side:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
-    def rate(self, case):
+    def epoch(self, case):
+        """Images a second of an epoch, and milliseconds of processor time an image."""
         self.process.stdin.write(case + "\n")
         self.process.stdin.flush()
         for line in self.process.stdout:
             try:
-                return float(line)
+                rate, spent = map(float, line.split())
+                return rate, spent
             except ValueError:  # what MXNet prints
                 continue
         raise SystemExit(f"the process that measures {case!r} has ended")
+
+
+def columns(values, form, over):
+    """Both sides' values, and how many times as good opbox's is: `over` names the side that is divided."""
+    if "mxnet" not in values:
+        return f"{values['opbox']:10{form}}{'':18}"
+    other = "mxnet" if over == "opbox" else "opbox"
+    return f"{values['opbox']:10{form}}{values['mxnet']:10{form}}{values[over] / values[other]:8.2f}"
 
 
 def main():
@@ -114,14 +126,16 @@ def main():
         sides = {"opbox": Side(sys.executable, "opbox", path, options.threads)}
         if Path(mxnet).exists():
             sides["mxnet"] = Side(mxnet, "mxnet", path, options.threads)
-        print(f"{'images a second':32}{'opbox':>10}{'mxnet':>10}{'ratio':>8}")
+        print(f"{'':32}{'images a second':>28}{'processor ms an image':>28}")
+        print(f"{'':32}" + f"{'opbox':>10}{'mxnet':>10}{'ratio':>8}" * 2)
         for case in CASES:
-            best = dict.fromkeys(sides, 0.0)
+            epochs = {name: [] for name in sides}
             for _ in range(options.rounds):
                 for name, side in sides.items():
-                    best[name] = max(best[name], side.rate(case))
-            other = best.get("mxnet")
-            print(f"{case:32}{best['opbox']:10.0f}" + (f"{other:10.0f}{best['opbox'] / other:8.2f}" if other else ""))
+                    epochs[name].append(side.epoch(case))
+            rates = {name: max(rate for rate, _ in pairs) for name, pairs in epochs.items()}
+            spent = {name: min(ms for _, ms in pairs) for name, pairs in epochs.items()}
+            print(f"{case:32}" + columns(rates, ".0f", "opbox") + columns(spent, ".2f", "mxnet"), flush=True)
         for side in sides.values():
             side.process.stdin.close()
             side.process.wait()

@@ -11,6 +11,7 @@ __all__ = ["absence_reason", "attribute_error", "module_getattr", "refuse_module
 _SYMBOLIC = "opbox has MXNet's Symbol, NDArray and Module interfaces; networks are differentiated as symbols"
 _DENSE = "opbox's arrays are dense"
 _FILES = "mx.image.imdecode decodes images on this machine"
+_INDEXING = "a[key] of an array does what it is part of"
 _ONE_SERVER = "opbox trains on the devices of one server, not on several machines"
 _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol", _SYMBOLIC),
@@ -35,6 +36,18 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"(ndarray|symbol)\.contrib", r"dgl_\w+|edge_id|getnnz|SparseEmbedding", _DENSE),
     (r"(ndarray|symbol)\.contrib", r"quantized_\w+|quantize_\w+|requantize|calibrate_entropy", "opbox has no int8"),
     (r"io", r"Image\w+_v1", "mx.io.ImageRecordIter reads images from record files"),
+    (r"test_utils", r"(create|rand)_sparse_\w+|shuffle_csr_column_indices", _DENSE),
+    (r"test_utils", r"check_gluon_hybridize_consistency", _SYMBOLIC),
+    (r"test_utils", r"download_model", "MXNet's site of models is gone; mx.model.load_checkpoint reads files of yours"),
+    (r"contrib\.onnx", r"(import_model|get_model_metadata|import_to_gluon)_", "the names without _ are there"),
+    (r"(ndarray|symbol)\.contrib", r"backward_\w+", "gradients follow from the operators"),
+    (r"(ndarray|symbol)\.contrib", r"hawkesll", "opbox has no point processes"),
+    (
+        r"ndarray(\.ndarray)?",
+        r"get_indexing_dispatch_code|get_oshape_of_gather_nd_op|indexing_key_expand_\w+",
+        _INDEXING,
+    ),
+    (r"ndarray", r"to_dlpack_for_write", "arrays lie on the server; to_dlpack_for_read gives their values"),
     (r"io", r"MXDataIter", "iterators here are classes of their own"),
 )
 """MXNet 1.9.1's modules and names that opbox lacks, as patterns with the alternative."""

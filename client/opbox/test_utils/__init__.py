@@ -1,5 +1,6 @@
 """`mx.test_utils`: what authors of operators test with. Signatures are MXNet 1.9.1's; arrays are dense."""
 
+from ..absent import module_getattr
 from .arrays import (
     assign_each,
     assign_each2,
@@ -23,13 +24,25 @@ from .comparing import (
     assert_almost_equal_ignore_nan,
     assert_almost_equal_with_err,
     assert_exception,
+    checkShapes,
     compare_ndarray_tuple,
+    compare_optimizer,
+    locationError,
     same,
     same_array,
     same_symbol_structure,
 )
 from .consistency import (
     check_consistency,
+)
+from .datasets import (
+    get_bz2_data,
+    get_cifar10,
+    get_im2rec_path,
+    get_mnist_iterator,
+    get_mnist_pkl,
+    get_mnist_ubyte,
+    get_zip_data,
 )
 from .downloading import DummyIter, download
 from .generators import (
@@ -43,6 +56,15 @@ from .gradients import (
     check_numeric_gradient,
     numeric_grad,
 )
+from .matrices import (
+    get_identity_mat,
+    get_identity_mat_batch,
+    new_matrix_with_real_eigvals_2d,
+    new_matrix_with_real_eigvals_nd,
+    new_orthonormal_matrix_2d,
+    new_sym_matrix_with_real_eigvals_2d,
+    new_sym_matrix_with_real_eigvals_nd,
+)
 from .mnist import (
     get_mnist,
 )
@@ -51,6 +73,10 @@ from .surroundings import (
     default_dtype,
     discard_stderr,
     environment,
+    has_tvm_ops,
+    is_aarch64_run,
+    is_cd_run,
+    is_op_runnable,
     list_gpus,
     retry,
     set_default_context,
@@ -83,6 +109,7 @@ __all__ = [
     "assert_exception",
     "assign_each",
     "assign_each2",
+    "checkShapes",
     "check_consistency",
     "check_numeric_gradient",
     "check_speed",
@@ -91,6 +118,7 @@ __all__ = [
     "chi_square_check",
     "collapse_sum_like",
     "compare_ndarray_tuple",
+    "compare_optimizer",
     "create_2d_tensor",
     "create_vector",
     "default_atols",
@@ -99,18 +127,37 @@ __all__ = [
     "default_numeric_eps",
     "default_rtols",
     "discard_stderr",
+    "download",
     "effective_dtype",
     "environment",
     "gen_buckets_probs_with_ppf",
     "get_atol",
+    "get_bz2_data",
+    "get_cifar10",
     "get_etol",
-    "download",
+    "get_identity_mat",
+    "get_identity_mat_batch",
+    "get_im2rec_path",
     "get_mnist",
+    "get_mnist_iterator",
+    "get_mnist_pkl",
+    "get_mnist_ubyte",
     "get_rtol",
     "get_tolerance",
     "get_tols",
+    "get_zip_data",
+    "has_tvm_ops",
+    "is_aarch64_run",
+    "is_cd_run",
+    "is_op_runnable",
     "list_gpus",
+    "locationError",
     "mean_check",
+    "new_matrix_with_real_eigvals_2d",
+    "new_matrix_with_real_eigvals_nd",
+    "new_orthonormal_matrix_2d",
+    "new_sym_matrix_with_real_eigvals_2d",
+    "new_sym_matrix_with_real_eigvals_nd",
     "np_reduce",
     "numeric_grad",
     "rand_coord_2d",
@@ -130,3 +177,5 @@ __all__ = [
     "var_check",
     "verify_generator",
 ]
+
+__getattr__ = module_getattr(__name__, __all__)

@@ -15,7 +15,10 @@ __all__ = [
     "assert_almost_equal_ignore_nan",
     "assert_almost_equal_with_err",
     "assert_exception",
+    "checkShapes",
     "compare_ndarray_tuple",
+    "compare_optimizer",
+    "locationError",
     "same",
     "same_array",
     "same_symbol_structure",
@@ -167,6 +170,81 @@ def compare_ndarray_tuple(t1: Any, t2: Any, rtol: Any = None, atol: Any = None) 
             compare_ndarray_tuple(one, other, rtol, atol)
     else:
         assert_almost_equal(t1, t2, rtol=rtol, atol=atol)
+
+
+def compare_optimizer(
+    opt1: Any,
+    opt2: Any,
+    shape: Any,
+    dtype: Any,
+    w_stype: str = "default",
+    g_stype: str = "default",
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    compare_states: bool = True,
+    ntensors: int = 1,
+) -> None:
+    """Take one step of two optimizers from equal weights, and compare weights and states.
+
+    Args:
+        opt1, opt2: the optimizers.
+        shape: of the weight; a list of shapes for several weights.
+        dtype: element type of weights and gradients.
+        w_stype, g_stype: "default", as opbox's arrays are dense.
+        rtol, atol: tolerances, as in `assert_almost_equal`.
+        compare_states: compare the optimizers' states, too.
+        ntensors: the number of weights.
+
+    Raises:
+        AssertionError: they differ.
+        ValueError: another storage type.
+
+    Example:
+        >>> mx.test_utils.compare_optimizer(mx.optimizer.SGD(), mx.optimizer.SGD(), (3, 4), "float32")
+    """
+    from ..ndarray import random
+
+    for name, stype in (("w_stype", w_stype), ("g_stype", g_stype)):
+        if stype != "default":
+            raise ValueError(f"compare_optimizer: {name}: expected 'default', as arrays are dense, got {stype!r}")
+    shapes = shape if isinstance(shape, list) else [shape]
+    if len(shapes) != ntensors:
+        raise AssertionError(f"compare_optimizer: ntensors: expected {len(shapes)}, as many as shapes, got {ntensors}")
+    for index, one in enumerate(shapes):
+        weight1, gradient = random.uniform(shape=one, dtype=dtype), random.uniform(shape=one, dtype=dtype)
+        weight2 = weight1.copy()
+        state1 = opt1.create_state_multi_precision(index, weight1)
+        state2 = opt2.create_state_multi_precision(index, weight2)
+        if compare_states:
+            compare_ndarray_tuple(state1, state2)
+        opt1.update_multi_precision(index, weight1, gradient.copy(), state1)
+        opt2.update_multi_precision(index, weight2, gradient.copy(), state2)
+        if compare_states:
+            compare_ndarray_tuple(state1, state2, rtol, atol)
+        assert_almost_equal(weight1, weight2, rtol=rtol, atol=atol)
+
+
+def checkShapes(a: Any, b: Any) -> None:
+    """Compare the shapes of two arrays.
+
+    Raises:
+        AssertionError: they differ.
+    """
+    if a.shape != b.shape:
+        raise AssertionError(f"expected arrays of one shape, got a.shape = {a.shape} and b.shape = {b.shape}")
+
+
+def locationError(a: Any, b: Any, index: Any, names: Any, maxError: bool = False) -> str:
+    """Say in words where two arrays differ, and their values there.
+
+    Args:
+        a, b: the arrays.
+        index: the place.
+        names: the arrays' names.
+        maxError: whether the error is the largest.
+    """
+    kind = "maximum error" if maxError else "error"
+    return f"Location of {kind}: {index}, {names[0]}={a[index]:.8f}, {names[1]}={b[index]:.8f}"
 
 
 def same_symbol_structure(sym1: Any, sym2: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import platform
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,10 @@ __all__ = [
     "default_dtype",
     "discard_stderr",
     "environment",
+    "has_tvm_ops",
+    "is_aarch64_run",
+    "is_cd_run",
+    "is_op_runnable",
     "list_gpus",
     "retry",
     "set_default_context",
@@ -44,6 +49,26 @@ def default_dtype() -> type[np.float32]:
 def list_gpus() -> range:
     """The numbers of the engine's GPUs."""
     return range(num_gpus())
+
+
+def is_cd_run() -> bool:
+    """Return whether the environment variable CD_JOB says that tests run for a release."""
+    return os.environ.get("CD_JOB") == "1"
+
+
+def is_aarch64_run() -> bool:
+    """Return whether this machine has an ARM processor of 64 bits."""
+    return platform.machine() == "aarch64"
+
+
+def has_tvm_ops() -> bool:
+    """Return whether there are operators that TVM has generated: False, as opbox has none."""
+    return False
+
+
+def is_op_runnable() -> bool:
+    """Return whether the current context runs every operator: True, as none needs TVM."""
+    return True
 
 
 @contextlib.contextmanager
