@@ -94,12 +94,14 @@ class Pool:
         shared: whether other processes will map them.
         limit: the most bytes lent at a time; NotReadyError past that.
         keep: the most bytes kept idle.
+        keep_s: seconds that they are kept unused.
     """
 
-    def __init__(self, *, shared: bool, limit: int, keep: int) -> None:
+    def __init__(self, *, shared: bool, limit: int, keep: int, keep_s: float = KEEP_S) -> None:
         self._shared = shared
         self._limit = limit
         self._keep = keep
+        self._keep_s = keep_s
         self._idle: dict[int, list[Segment]] = {}
         self._idle_bytes = 0
         self._dropped: list[int] = []
@@ -147,7 +149,7 @@ class Pool:
 
     def sweep(self) -> list[int]:
         """Drop what has long been idle; the numbers of all buffers dropped since the last time, for who maps them."""
-        horizon = time.monotonic() - KEEP_S
+        horizon = time.monotonic() - self._keep_s
         with self._lock:
             for size, free in list(self._idle.items()):
                 while free and free[0].idle_since < horizon:

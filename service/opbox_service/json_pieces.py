@@ -32,12 +32,13 @@ _KEY = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.){0,65536}")[ \t\n\r]*:', re.DOTAL
 _SPACES = b" \t\n\r"
 
 
-def parse_in_pieces(text: bytes, parse: Callable[[bytes], Any]) -> Any:
+def parse_in_pieces(text: bytes, parse: Callable[[bytes], Any], *, piece: int = PIECE, scanned: int = SCANNED) -> Any:
     """Parse a JSON text with `parse`, called for one piece of it at a time.
 
     Args:
         text: UTF-8.
         parse: reads JSON; ValueError where it is none.
+        piece, scanned: bytes to parse, and to scan, at a time.
 
     Raises:
         ValueError: the text is no JSON; with the number of the byte at which the piece in question begins.
@@ -47,10 +48,10 @@ def parse_in_pieces(text: bytes, parse: Callable[[bytes], Any]) -> Any:
         >>> parse_in_pieces(b'{"a": [1, 2]}', json.loads)
         {'a': [1, 2]}
     """
-    if len(text) <= PIECE or text.lstrip(_SPACES)[:1] not in (b"[", b"{"):
+    if len(text) <= piece or text.lstrip(_SPACES)[:1] not in (b"[", b"{"):
         return parse(text)
-    marks = _Marks(text)
-    return _Pieces(text, marks, parse).container(0, len(marks.places) - 1)
+    marks = _Marks(text, scanned)
+    return _Pieces(text, marks, parse, piece).container(0, len(marks.places) - 1)
 
 
 class _Marks:
@@ -62,12 +63,12 @@ class _Marks:
         depths: of the list or object that they belong to; 1 for the outermost.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, scanned: int) -> None:
         characters = np.frombuffer(text, np.uint8)
         places, kinds, depths = [], [], []
         depth, inside, escaped = 0, 0, False
-        for start in range(0, len(text), SCANNED):
-            piece = characters[start : start + SCANNED]
+        for start in range(0, len(text), scanned):
+            piece = characters[start : start + scanned]
             quotes, escaped = _quotes(piece, escaped)
             lower = piece | 0x20  # which makes {} of []
             at = np.flatnonzero((lower == ord("{")) | (lower == ord("}")) | (piece == ord(",")))
@@ -119,12 +120,13 @@ class _Pieces:
     """Puts a text's lists and objects together.
 
     Args:
-        text, parse: see parse_in_pieces.
+        text, parse, piece: see parse_in_pieces.
         marks: of the text.
     """
 
-    def __init__(self, text: bytes, marks: _Marks, parse: Callable[[bytes], Any]) -> None:
+    def __init__(self, text: bytes, marks: _Marks, parse: Callable[[bytes], Any], piece: int) -> None:
         self._text = text
+        self._piece = piece
         self._parse = parse
         self._places, self._kinds, self._depths = marks.places, marks.kinds, marks.depths
         if text[: int(self._places[0])].strip(_SPACES) or text[int(self._places[-1]) + 1 :].strip(_SPACES):
@@ -136,7 +138,7 @@ class _Pieces:
         opening, closing = self._text[begin : begin + 1], self._text[end : end + 1]
         if self._kinds[last] != CLOSING or closing != (b"]" if opening == b"[" else b"}"):
             raise ValueError(f"a bracket of another kind closes what byte {begin} opens")
-        if end - begin <= PIECE:
+        if end - begin <= self._piece:
             return self._parsed(begin, self._text[begin : end + 1])
         depth = self._depths[first]
         own = first + 1 + np.flatnonzero(self._depths[first + 1 : last] == depth)
@@ -154,7 +156,7 @@ class _Pieces:
         marks = np.append(commas, last)
         start, mark, member = int(self._places[first]) + 1, first + 1, 0
         while member < len(ends):
-            following = max(int(np.searchsorted(ends, start + PIECE)), member + 1)
+            following = max(int(np.searchsorted(ends, start + self._piece)), member + 1)
             stop = int(ends[following - 1])
             yield start, stop, mark, int(marks[following - 1])
             start, mark, member = stop + 1, int(marks[following - 1]) + 1, following
@@ -163,7 +165,7 @@ class _Pieces:
         text = self._text[start:stop]
         if not text.strip(_SPACES):
             raise ValueError(f"byte {start}: expected a value between two commas or brackets")
-        if stop - start <= PIECE:
+        if stop - start <= self._piece:
             return self._parsed(start, b"".join((opening, text, closing)))
         if opening == b"[":
             return [self._member(start, stop, mark, behind)]

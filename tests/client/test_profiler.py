@@ -14,7 +14,6 @@ import pytest
 import opbox as mx
 from opbox.profiler.recording import RECORDING
 from opbox_protocol.errors import MXNetError
-from opbox_service.executor import profile as engine_profile
 from opbox_service.executor.profile import Profile
 
 
@@ -220,9 +219,8 @@ def test_the_command_says_what_it_takes() -> None:
             mx.cpu().session.ask({"do": "profile", **command})  # type: ignore[typeddict-item]
 
 
-def test_a_full_profile_counts_what_it_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_profile, "MAX_EVENTS", 3)
-    profile = Profile()
+def test_a_full_profile_counts_what_it_loses() -> None:
+    profile = Profile(max_events=3)
     for i in range(5):
         profile.add("symbolic", f"fc{i % 2}", "FullyConnected", 10 * i, 10 * i + 5)
     assert (len(profile), profile.dropped) == (3, 2)

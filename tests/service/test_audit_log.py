@@ -68,17 +68,16 @@ def test_lines_wait_for_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [entry["number"] for entry in entries(path)] == [1, 2, 1]
 
 
-def test_a_server_that_keeps_the_lock_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opbox_service.accounting.audit.LOCKED_S", 0.05)
+def test_a_server_that_keeps_the_lock_stops_no_other(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    audit, lost = AuditLog(path), AuditLog(path)
+    audit, lost = (AuditLog(path, locked_s=0.05) for _ in range(2))
     lock = os.open(tmp_path / ".audit.log.lock", os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
     audit.note("test", "ann", number=1)
     lost.note("test", "ann", number=0)
     lost.close()
     with pytest.raises(NotReadyError, match=r"got none \(another server has had it locked for 0.05 s\)"):
-        AuditLog(path)
+        AuditLog(path, locked_s=0.05)
     os.close(lock)
     audit.tick()
     audit.note("test", "ann", number=2)

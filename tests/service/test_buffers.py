@@ -7,7 +7,6 @@ import os
 import pytest
 
 from opbox_protocol.errors import NotReadyError
-from opbox_service import buffers
 from opbox_service.buffers import Pool, map_shared, size_class
 
 
@@ -40,18 +39,25 @@ def test_more_than_the_limit_is_refused() -> None:
     assert pool.lent_bytes == 0
 
 
-def test_idle_buffers_are_bounded_in_bytes_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_buffers_are_bounded_in_bytes() -> None:
     pool = Pool(shared=True, limit=1 << 30, keep=1 << 20)
     leases = [pool.lease(1 << 19) for _ in range(4)]
     for lease in leases:
         lease.release()
     assert len(pool.sweep()) == 2
-    monkeypatch.setattr(buffers, "KEEP_S", -1.0)
-    assert len(pool.sweep()) == 2
-    assert pool.sweep() == []
+    assert pool.sweep() == [], "the others have not long been idle"
     large = pool.lease(1 << 22)
     large.release()
     assert len(pool.sweep()) == 1, "larger than what is kept: not kept"
+
+
+def test_idle_buffers_are_bounded_in_time() -> None:
+    pool = Pool(shared=True, limit=1 << 30, keep=1 << 20, keep_s=-1.0)
+    leases = [pool.lease(1 << 19) for _ in range(2)]
+    for lease in leases:
+        lease.release()
+    assert len(pool.sweep()) == 2
+    assert pool.sweep() == []
 
 
 def test_another_process_maps_the_same_memory() -> None:

@@ -79,9 +79,8 @@ def test_large_graphs_are_fewer() -> None:
 def test_large_graphs_go_when_nobody_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.load()
     now = [0.0]
-    monkeypatch.setattr(graph_cache, "KEPT_NODES", 15)
     monkeypatch.setattr(graph_cache.time, "monotonic", lambda: now[0])
-    cache = GraphCache(100, max_nodes=10)
+    cache = GraphCache(100, max_nodes=10, kept_nodes=15)
     old, used, small = (cache.put(chain(name, count), "ann")[0] for name, count in (("a", 10), ("b", 10), ("c", 5)))
     now[0] = graph_cache.KEEP_S - 1
     assert cache.sweep() == 0, "nobody has had time to use them again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbox_service import json_pieces, json_text
+from opbox_service import json_text
 from opbox_service.json_pieces import parse_in_pieces
 from tests.fuzzing import FUZZ
 
@@ -23,10 +24,7 @@ VALUES = st.recursive(
 CHANGES = st.lists(st.tuples(st.integers(0, 999), st.sampled_from(b',[]{}":\\1 a'), st.integers(0, 2)), max_size=4)
 
 
-@pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "PIECE", 8)
-    monkeypatch.setattr(json_pieces, "SCANNED", 7)
+in_small_pieces = partial(parse_in_pieces, piece=8, scanned=7)
 
 
 def outcome(read: Any, text: bytes) -> str:
@@ -49,7 +47,7 @@ def test_any_text(value: Any, ascii_only: bool, changes: list[tuple[int, int, in
         elif len(text) > 1:
             del text[at]
     whole = bytes(text)
-    assert outcome(lambda text: parse_in_pieces(text, orjson.loads), whole) == outcome(orjson.loads, whole)
+    assert outcome(lambda text: in_small_pieces(text, orjson.loads), whole) == outcome(orjson.loads, whole)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +65,10 @@ def test_any_text(value: Any, ascii_only: bool, changes: list[tuple[int, int, in
 )
 def test_what_is_no_json_is_told_with_its_place(text: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        parse_in_pieces(text, orjson.loads)
+        in_small_pieces(text, orjson.loads)
 
 
-def test_no_piece_is_much_larger_than_it_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_pieces, "PIECE", 1000)
+def test_no_piece_is_much_larger_than_it_should_be() -> None:
     lengths = []
 
     def parse(text: bytes) -> Any:
@@ -79,18 +76,18 @@ def test_no_piece_is_much_larger_than_it_should_be(monkeypatch: pytest.MonkeyPat
         return orjson.loads(text)
 
     value = {"graph": {"nodes": [{"name": f"n{i}", "inputs": [[i, 0, 0]]} for i in range(2000)]}, "data": [0.5] * 9999}
-    assert parse_in_pieces(json.dumps(value).encode(), parse) == value
+    assert parse_in_pieces(json.dumps(value).encode(), parse, piece=1000) == value
     assert max(lengths) <= 1002
 
 
 def test_deep_nesting_is_refused_before_it_is_read() -> None:
     with pytest.raises(RecursionError):
-        parse_in_pieces(b"[" * 600 + b"1" + b"]" * 600, orjson.loads)
+        in_small_pieces(b"[" * 600 + b"1" + b"]" * 600, orjson.loads)
 
 
-def test_the_server_s_parser_reads_large_texts_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_s_parser_reads_large_texts_so() -> None:
     generator = random.Random(1)
     value = {"x": [generator.random() for _ in range(20_000)], "nan": float("nan")}
-    monkeypatch.setattr(json_text, "PARSED_BYTES", 1000)
-    monkeypatch.setattr(json_pieces, "PIECE", 1000)
-    assert repr(json_text.parse(json.dumps(value).encode())) == repr(value)
+    text = json.dumps(value).encode()
+    assert len(text) > json_text.PARSED_BYTES
+    assert repr(json_text.parse(text)) == repr(value)

@@ -16,7 +16,7 @@ from opbox_protocol.errors import BadRequestError, QuotaError
 from opbox_service.accounting.accounts import Accounts
 from opbox_service.accounting.books import Books
 from opbox_service.accounting.usage import seconds_to_tomorrow
-from opbox_service.api.identity import LOOK_S, Tokens
+from opbox_service.api.identity import Tokens
 from opbox_service.api.token_files import read_tokens
 from opbox_service.quota import Ledger
 from opbox_service.settings import OwnerTerms, Settings, Token
@@ -84,14 +84,14 @@ def test_wrong_files(document: object, sentence: str, tmp_path: Path) -> None:
 def tokens_of(path: Path, **settings: Any) -> tuple[Tokens, Accounts, list[tuple[int, str]]]:
     whole = Settings(tokens_file=path, **settings)
     accounts, reads = Accounts(whole), list[tuple[int, str]]()
-    return Tokens(whole, accounts, lambda tokens, wrong: reads.append((tokens, wrong))), accounts, reads
+    tokens = Tokens(whole, accounts, lambda tokens, wrong: reads.append((tokens, wrong)), look_s=-1)  # at each call
+    return tokens, accounts, reads
 
 
 def test_terms_of_owners_are_read_again_with_the_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, [ANN])
     tokens, accounts, reads = tokens_of(path, token=SecretStr("the-one-token"), max_sessions=5)
     assert accounts.of("ann") is accounts.usual
-    monkeypatch.setattr("opbox_service.api.identity.LOOK_S", -LOOK_S)
     header = b"Bearer " + SECRET.encode()
 
     path.write_text(json.dumps({"tokens": [ANN], "owners": {"ann": {"sessions": 2, "weight": 3}, "default": {}}}))
@@ -122,7 +122,6 @@ def test_a_file_that_could_not_be_read_is_read_when_it_can_be(tmp_path: Path, mo
     """Its text and its time of change stay the same when its mode is mended."""
     path = write(tmp_path, [ANN])
     tokens, accounts, reads = tokens_of(path, max_sessions=5)
-    monkeypatch.setattr("opbox_service.api.identity.LOOK_S", -LOOK_S)
     header = b"Bearer " + SECRET.encode()
     readable = Path.read_text
 
@@ -143,7 +142,6 @@ def test_a_file_that_could_not_be_read_is_read_when_it_can_be(tmp_path: Path, mo
 def test_a_pipe_in_the_place_of_the_file_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, [ANN])
     tokens, _, reads = tokens_of(path)
-    monkeypatch.setattr("opbox_service.api.identity.LOOK_S", -LOOK_S)
     path.unlink()
     os.mkfifo(path)
     asked = threading.Thread(target=tokens.identify, args=(b"Bearer " + SECRET.encode(),), daemon=True)

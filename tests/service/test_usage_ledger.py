@@ -192,9 +192,8 @@ def test_figures_are_written_though_checkpoints_cannot_be_counted(tmp_path: Path
     again.close()
 
 
-def test_the_books_go_on_after_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opbox_service.accounting.books.TICK_S", 0.01)
-    books = Books(Settings(state_dir=tmp_path), Accounts(Settings()))
+def test_the_books_go_on_after_a_problem(tmp_path: Path) -> None:
+    books = Books(Settings(state_dir=tmp_path), Accounts(Settings()), tick_s=0.01)
     asked: list[int] = []
 
     async def life() -> None:

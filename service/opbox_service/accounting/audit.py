@@ -53,7 +53,10 @@ class AuditLog:
         NotReadyError: the file cannot be written.
     """
 
-    def __init__(self, path: Path | None, largest: int = 16 << 20, files: int = 8) -> None:
+    def __init__(
+        self, path: Path | None, largest: int = 16 << 20, files: int = 8, *, locked_s: float = LOCKED_S
+    ) -> None:
+        self._locked_s = locked_s
         self._path = path
         self._largest = largest
         self._files = files
@@ -167,7 +170,7 @@ class AuditLog:
         assert self._path is not None
         lock = os.open(self._path.with_name(f".{self._path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _take(lock)
+            _take(lock, self._locked_s)
             with contextlib.suppress(FileNotFoundError):
                 if lines and self._path.stat().st_size + len(lines) > self._largest:
                     self._rotate()
@@ -192,15 +195,15 @@ class AuditLog:
                 newer.replace(older)
 
 
-def _take(lock: int) -> None:
-    """Lock the file; OSError when another server has had it locked for LOCKED_S."""
-    end = time.monotonic() + LOCKED_S
+def _take(lock: int, patience_s: float) -> None:
+    """Lock the file; OSError when another server has had it locked for so long."""
+    end = time.monotonic() + patience_s
     while True:
         try:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
-                raise OSError(errno.ETIMEDOUT, f"another server has had it locked for {LOCKED_S:g} s") from None
+                raise OSError(errno.ETIMEDOUT, f"another server has had it locked for {patience_s:g} s") from None
         time.sleep(0.01)
 
 

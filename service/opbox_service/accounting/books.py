@@ -49,7 +49,15 @@ class Books:
         sessions_of: how many sessions an owner has now; the pool of workers knows.
     """
 
-    def __init__(self, settings: Settings, accounts: Accounts, storage: Callable[[str], int] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        accounts: Accounts,
+        storage: Callable[[str], int] | None = None,
+        *,
+        tick_s: float = TICK_S,
+    ) -> None:
+        self._tick_s = tick_s
         folder = settings.state_dir
         if folder is not None:
             try:
@@ -218,10 +226,10 @@ class Books:
     async def _tick(self, times: Callable[[], Mapping[tuple[str, str], DeviceTime]]) -> None:
         flushed = time.monotonic()
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(self._tick_s)
             self._do(lambda: self.usage.take_times(times()))
             self._do(self.audit.tick)
-            if time.monotonic() - flushed >= FLUSH_S - TICK_S / 2:
+            if time.monotonic() - flushed >= FLUSH_S - self._tick_s / 2:
                 flushed = time.monotonic()
                 self._do(self.usage.flush)
 

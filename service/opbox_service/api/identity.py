@@ -64,14 +64,21 @@ class Tokens:
         settings: of the server.
         accounts: of its owners.
         on_read: learns that files were read again: how many tokens there are, or what was wrong.
+        look_s: minimum seconds between two checks of the files for changes.
 
     Raises:
         BadRequestError: a file that cannot be read, or says something else than tokens.
     """
 
     def __init__(
-        self, settings: Settings, accounts: Accounts, on_read: Callable[[int, str], None] = lambda tokens, wrong: None
+        self,
+        settings: Settings,
+        accounts: Accounts,
+        on_read: Callable[[int, str], None] = lambda tokens, wrong: None,
+        *,
+        look_s: float = LOOK_S,
     ) -> None:
+        self._look_s = look_s
         self._settings = settings
         self._accounts = accounts
         self._on_read = on_read
@@ -140,7 +147,7 @@ class Tokens:
 
     def _read_changes(self) -> None:
         now = time.monotonic()
-        if now - self._looked < LOOK_S:
+        if now - self._looked < self._look_s:
             return
         self._looked = now
         stamps = self._now_stamped()

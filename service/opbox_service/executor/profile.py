@@ -33,13 +33,15 @@ class Profile:
 
     Args:
         synchronize: waits until the device has done what it was told; None for a device that does things at once.
+        max_events: that wait to be taken.
 
     Attributes:
         kinds: those of `KINDS` that are timed now.
         dropped: events that there was no place for.
     """
 
-    def __init__(self, synchronize: Callable[[], None] | None = None) -> None:
+    def __init__(self, synchronize: Callable[[], None] | None = None, *, max_events: int = MAX_EVENTS) -> None:
+        self._max_events = max_events
         self.kinds: frozenset[str] = frozenset()
         self.dropped = 0
         self._synchronize = synchronize
@@ -61,7 +63,7 @@ class Profile:
         number = self._titles.get(title)
         if number is None and len(self._titles) < MAX_TITLES:
             number = self._titles[title] = len(self._titles)
-        if number is None or len(self._events) >= 3 * MAX_EVENTS:
+        if number is None or len(self._events) >= 3 * self._max_events:
             self.dropped += 1
             return
         self._events.extend((number, began, ended - began))

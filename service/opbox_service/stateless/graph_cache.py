@@ -67,9 +67,13 @@ class GraphCache:
     Args:
         size: how many graphs to keep.
         max_nodes, max_edges: the most nodes of a graph, and inputs of its nodes together.
+        kept_nodes: of all graphs, that stay though nobody uses them.
     """
 
-    def __init__(self, size: int, max_nodes: int, max_edges: int | None = None) -> None:
+    def __init__(
+        self, size: int, max_nodes: int, max_edges: int | None = None, *, kept_nodes: int = KEPT_NODES
+    ) -> None:
+        self._kept_nodes = kept_nodes
         self._max_nodes = max_nodes
         self._max_edges = max_edges
         self._size = size
@@ -155,7 +159,7 @@ class GraphCache:
         horizon, dropped = time.monotonic() - KEEP_S, 0
         with self._lock:
             nodes = sum(len(entry.graph.nodes) for entry in self._graphs.values())
-            while nodes - dropped > KEPT_NODES:
+            while nodes - dropped > self._kept_nodes:
                 key, oldest = next(iter(self._graphs.items()))
                 if oldest.used > horizon:
                     break
