@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,13 +13,14 @@ from opbox_ops.compute import highest_level
 from opbox_ops.cpu.onednn import product
 from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD
 from opbox_protocol.mxnet import numpy_dtype
-from opbox_service.executor.passes import PASSES
+from opbox_service.executor.passes.packed_products import _fitting, packed_products
 from tests.executor.test_parts import compiled, operators
+from tests.executor.test_shared_products import with_growth
 from tests.machine import multiplies_bfloat16
 
-packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
-shared_products = importlib.import_module("opbox_service.executor.passes.shared_products")
-WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not packed_products.packed_products)
+PASSES = with_growth(shared=10, packed=10)
+"""Memory is no matter."""
+WITHOUT = tuple(rewrite for rewrite in PASSES if getattr(rewrite, "func", None) is not packed_products)
 BATCH, WIDTH = 16, 32
 
 pytestmark = pytest.mark.usefixtures("product_kernels")
@@ -27,11 +28,9 @@ pytestmark = pytest.mark.usefixtures("product_kernels")
 
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of every size are large ones, and memory is no matter unless a test makes it one."""
+    """Products of every size are large ones."""
     for limit in ("LEAST", "LEAST_REORDERED", "FEWEST", "FEWEST_IN_BLOCKS"):
         monkeypatch.setattr(product, limit, 1)
-    for module in (packed_products, shared_products):
-        monkeypatch.setattr(module, "GROWTH", 10)
 
 
 def recurrent(steps=LEAST_CALLS, bias=True, rows=BATCH):
@@ -105,23 +104,23 @@ def test_the_reference_packs_nothing(monkeypatch):
         highest_level.cache_clear()
 
 
-def test_some_products_do_without_where_memory_is_short(monkeypatch):
+def test_some_products_do_without_where_memory_is_short():
     """The last of forward, when most is alive, and the first of backward: twice as many and one more at each try."""
-    monkeypatch.setattr(packed_products, "GROWTH", 1.05)
+    fitting = partial(_fitting, growth=1.05)
     plan = SimpleNamespace(forward_steps=10, spare=0)
     alive = np.array([10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 100, 80, 60, 40, 30, 20, 10, 10, 10, 10])
-    assert packed_products._fitting(plan, alive, list(range(10)), 30) == [0, 1, 2, 3, 4, 5, 6]
+    assert fitting(plan, alive, list(range(10)), 30) == [0, 1, 2, 3, 4, 5, 6]
     np.testing.assert_array_equal(alive[:10], [40, 50, 60, 70, 80, 90, 100, 80, 90, 100])
-    assert packed_products._fitting(plan, alive, list(range(10, 20)), 5) == list(range(10, 20))
-    assert packed_products._fitting(plan, alive, list(range(10, 20)), 30) == list(range(13, 20))
+    assert fitting(plan, alive, list(range(10, 20)), 5) == list(range(10, 20))
+    assert fitting(plan, alive, list(range(10, 20)), 30) == list(range(13, 20))
     before = alive.copy()
-    assert packed_products._fitting(plan, alive, list(range(10)), 1000) == []
+    assert fitting(plan, alive, list(range(10)), 1000) == []
     np.testing.assert_array_equal(alive, before)
 
 
-def test_a_plan_with_fewer_packed_products(monkeypatch):
-    monkeypatch.setattr(packed_products, "GROWTH", 0.3)
-    (tested, grads), (plain, expected) = (compiled(*recurrent(40), passes) for passes in (PASSES, WITHOUT))
+def test_a_plan_with_fewer_packed_products():
+    few = with_growth(shared=10, packed=0.3)
+    (tested, grads), (plain, expected) = (compiled(*recurrent(40), passes) for passes in (few, WITHOUT))
     names = operators(tested)
     assert LEAST_CALLS <= names.count(PACKED.name) < 40
     assert names.index("FullyConnected") > names.index(PACKED.name)
@@ -132,8 +131,8 @@ def test_a_plan_with_fewer_packed_products(monkeypatch):
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
-def test_what_would_take_too_much_memory_is_left_out(monkeypatch):
-    monkeypatch.setattr(packed_products, "GROWTH", 0.1)
-    tested, plain = (compiled(*recurrent(), passes)[0] for passes in (PASSES, WITHOUT))
+def test_what_would_take_too_much_memory_is_left_out():
+    none = with_growth(shared=10, packed=0.1)
+    tested, plain = (compiled(*recurrent(), passes)[0] for passes in (none, WITHOUT))
     assert PACK.name not in operators(tested)
     assert tested.memory.arena_bytes == plain.memory.arena_bytes

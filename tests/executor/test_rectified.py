@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
 
@@ -15,10 +13,10 @@ from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.rectified import rectified
 from tests.allocations import counted
 from tests.executor.test_parts import compiled, operators, ran
+from tests.executor.test_shared_products import with_growth
 from tests.machine import needs_onednn, needs_vectors
 from tests.switches import switch_off
 
-packed_products = importlib.import_module("opbox_service.executor.passes.packed_products")
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not rectified)
 SHAPES = {"data": (2, 32, 7, 9)}
 NAMES = {op.name for op in RECTIFIED.values()}
@@ -174,13 +172,12 @@ def test_a_reader_in_backward_keeps_the_sum():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
-def test_calls_that_share_a_weight_keep_it_packed(monkeypatch):
+def test_calls_that_share_a_weight_keep_it_packed():
     """Four products that wait for one another: their weight is packed once, and their ReLUs are steps."""
-    monkeypatch.setattr(packed_products, "GROWTH", 10)  # of memory, which is small here
     x, weight = mx.sym.Variable("data"), mx.sym.Variable("weight")
     for step in range(4):
         x = mx.sym.relu(dense(x, f"step{step}", 32, weight=weight, no_bias=True))
-    executor, _ = runs(x, PASSES, shapes={"data": (16, 32)})
+    executor, _ = runs(x, with_growth(packed=10), shapes={"data": (16, 32)})  # of memory, which is small here
     assert operators(executor).count("_packed_FullyConnected") == 4
     assert not joined(executor)
 

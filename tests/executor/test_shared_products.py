@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import bind, compile_plan
 from opbox_service.executor.passes import PASSES
+from opbox_service.executor.passes.packed_products import packed_products
 from opbox_service.executor.passes.shared_products import GROWTH, shared_products
 from opbox_service.executor.run import BoundPlan
 from opbox_service.graph.json import load
@@ -55,8 +56,14 @@ def compiled(symbol, shapes, passes, dtype="float32", req="write", wide=False):
     return BoundPlan(plan, args, grads, {}, CPU, CPU.random(0)), grads
 
 
-def both(symbol, shapes, **options):
-    executors = [compiled(symbol, shapes, passes, **options) for passes in (PASSES, WITHOUT)]
+def with_growth(shared=GROWTH, packed=GROWTH):
+    """The passes, two of which may let the memory that is alive at once grow by other factors."""
+    factors = {shared_products: shared, packed_products: packed}
+    return tuple(partial(rewrite, growth=factors[rewrite]) if rewrite in factors else rewrite for rewrite in PASSES)
+
+
+def both(symbol, shapes, passes=PASSES, **options):
+    executors = [compiled(symbol, shapes, of, **options) for of in (passes, WITHOUT)]
     for executor, _ in executors:
         executor.forward(is_train=True)
         executor.backward()
@@ -149,10 +156,9 @@ def test_the_memory_plan_stays_as_large():
     assert shared.plan.memory.live_bytes <= GROWTH * plain.plan.memory.live_bytes + shared.memory.temp_bytes
 
 
-def merged(monkeypatch, symbol, shapes, **options):
+def merged(symbol, shapes, **options):
     """As `both`, where memory is no matter; and the common gradients."""
-    monkeypatch.setattr(importlib.import_module("opbox_service.executor.passes.shared_products"), "GROWTH", 10)
-    executors = both(symbol, shapes, **options)
+    executors = both(symbol, shapes, passes=with_growth(shared=10), **options)
     return executors, [step for step in executors[0][0].plan.steps if step.node.op is SUMMED]
 
 
@@ -170,31 +176,31 @@ def with_biases():
 @pytest.mark.parametrize("req", ["write", "add"])
 @pytest.mark.parametrize("rows", [BATCH, ROWS // 2 - 1])
 @pytest.mark.parametrize("symbol", [unrolled(), unrolled(bias=False), with_biases()])
-def test_weights_whose_calls_have_the_same_gradients_of_outputs_share_a_step(symbol, rows, req, monkeypatch):
+def test_weights_whose_calls_have_the_same_gradients_of_outputs_share_a_step(symbol, rows, req):
     shapes = {"data": (rows, STEPS, WIDTH), "h": (rows, HIDDEN)}
-    ((_, grads), (_, expected)), common = merged(monkeypatch, symbol, shapes, dtype="float64", req=req)
+    ((_, grads), (_, expected)), common = merged(symbol, shapes, dtype="float64", req=req)
     assert [step.node.params.weights for step in common] == [2]
     for name, array in grads.items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-9, err_msg=name)  # float64: as NEAR, fewer bits lost
 
 
-def test_gradients_that_are_not_wanted_are_left_out(monkeypatch):
-    executors, common = merged(monkeypatch, with_biases(), SHAPES)
+def test_gradients_that_are_not_wanted_are_left_out():
+    executors, common = merged(with_biases(), SHAPES)
     assert [step.node.params.weights for step in common] == [2]
     reqs = {"w": "null", "v": "write", "b": "write", "d": "null", "h": "null"}
-    wanted, _ = merged(monkeypatch, with_biases(), SHAPES, req=reqs)
+    wanted, _ = merged(with_biases(), SHAPES, req=reqs)
     for (_, grads), (_, expected) in zip(wanted, executors, strict=True):
         for name in ("v", "b"):
             np.testing.assert_allclose(grads[name], expected[name], **NEAR, err_msg=name)
         assert (grads["w"] == 1).all()
 
 
-def test_a_gradient_that_one_weight_meets_twice_is_its_own(monkeypatch):
+def test_a_gradient_that_one_weight_meets_twice_is_its_own():
     """x w + 2x w: both calls have one gradient of their outputs."""
     x, w, v = (mx.sym.Variable(name) for name in "xwv")
     calls = [mx.sym.FullyConnected(x * k, of, no_bias=True, num_hidden=3) for of in (w, v) for k in (1, 2)]
     loss = mx.sym.MakeLoss(mx.sym.sum(mx.sym.add_n(*calls)))
-    ((_, grads), (_, expected)), common = merged(monkeypatch, loss, {"x": (2, 4)})
+    ((_, grads), (_, expected)), common = merged(loss, {"x": (2, 4)})
     assert {step.node.params.weights for step in common} <= {1}
     for name, array in grads.items():
         np.testing.assert_allclose(array, expected[name], **NEAR, err_msg=name)

@@ -154,9 +154,9 @@ def test_products_that_share_a_weight(bias, req, rows):
 
 @pytest.mark.usefixtures("forced")
 @pytest.mark.parametrize("rows", [3, 127])
-def test_weights_that_share_a_step(rows, monkeypatch):
+def test_weights_that_share_a_step(rows):
     shapes = {"data": (rows, STEPS, WIDTH), "h": (rows, HIDDEN)}
-    ((_, grads), (_, expected)), common = merged(monkeypatch, unrolled(), shapes)
+    ((_, grads), (_, expected)), common = merged(unrolled(), shapes)
     assert [(step.kernel.level, step.node.params.weights) for step in common] == [("library", 2)]
     for name, grad in grads.items():
         np.testing.assert_allclose(grad, expected[name], rtol=1e-4, atol=1e-4 * rows, err_msg=name)  # NEAR, by rows

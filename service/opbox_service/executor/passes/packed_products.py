@@ -27,8 +27,13 @@ __all__ = ["packed_products"]
 _log = logging.getLogger(__name__)
 
 
-def packed_products(plan: Plan) -> Plan:
-    """The plan with packed weights; it logs for which steps."""
+def packed_products(plan: Plan, growth: float = GROWTH) -> Plan:
+    """The plan with packed weights; it logs for which steps.
+
+    Args:
+        plan: the plan.
+        growth: the factor by which the memory that is alive at once may grow.
+    """
     products: dict[Any, list[int]] = {}
     for t, step in enumerate(plan.steps):
         kind = None if step.node.op is None else step.node.op.get_attr("FPackedProduct")
@@ -46,7 +51,7 @@ def packed_products(plan: Plan) -> Plan:
     alive = LiveBytes(plan).bytes[: len(temps)] + np.array(temps)
     replaced: dict[int, list[Step]] = {}
     for (op, *_), places in products.items():
-        _pack(plan, alive, op.get_attr("FPackedProduct"), places, replaced)
+        _pack(plan, alive, op.get_attr("FPackedProduct"), places, replaced, growth)
     if replaced:
         forward, backward = (
             [one for t in part for one in replaced.get(t, (plan.steps[t],))]
@@ -57,14 +62,16 @@ def packed_products(plan: Plan) -> Plan:
     return plan
 
 
-def _pack(plan: Plan, alive: Any, kind: PackedProduct, places: list[int], replaced: dict[int, list[Step]]) -> None:
+def _pack(
+    plan: Plan, alive: Any, kind: PackedProduct, places: list[int], replaced: dict[int, list[Step]], growth: float
+) -> None:
     """Let the products at `places`, which are alike, read one packed weight."""
     first = plan.steps[places[0]]
     call = first.call
     nbytes = kind.nbytes(first.node.params, call)
     if nbytes is None:
         return
-    places = _fitting(plan, alive, places, nbytes)
+    places = _fitting(plan, alive, places, nbytes, growth)
     if not places:
         _log.debug("packed weight: %s would take too much memory", first.node.name)
         return
@@ -90,12 +97,12 @@ def _pack(plan: Plan, alive: Any, kind: PackedProduct, places: list[int], replac
     _log.debug("packed weight: %d steps, %s", len(places), first.node.name)
 
 
-def _fitting(plan: Plan, alive: Any, places: list[int], nbytes: int) -> list[int]:
+def _fitting(plan: Plan, alive: Any, places: list[int], nbytes: int, growth: float) -> list[int]:
     """Return the products beside which a packed weight fits, which `alive` then has; none if those are few.
 
     A backward has most alive at its beginning, where forward has it at its end: there some products may do without.
     """
-    left_out, most = 0, GROWTH * max(int(alive.max()), plan.spare)
+    left_out, most = 0, growth * max(int(alive.max()), plan.spare)
     while len(places) - left_out >= LEAST_CALLS:
         fitting = places[left_out:] if places[0] >= plan.forward_steps else places[: len(places) - left_out]
         beside = alive[fitting[0] : fitting[-1] + 1]

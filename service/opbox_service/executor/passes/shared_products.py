@@ -36,14 +36,19 @@ _TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _log = logging.getLogger(__name__)
 
 
-def shared_products(plan: Plan) -> Plan:
-    """The plan with common products; it logs which steps they stand for."""
+def shared_products(plan: Plan, growth: float = GROWTH) -> Plan:
+    """The plan with common products; it logs which steps they stand for.
+
+    Args:
+        plan: the plan.
+        growth: the factor by which the memory that is alive at once may grow.
+    """
     steps = [t for t, step in enumerate(plan.steps) if _shared(step, plan.device) is not None]
     if len(steps) < 2:
         return plan
     replaced: dict[int, list[Step]] = {}
     _forward(plan, [t for t in steps if t < plan.forward_steps], replaced)
-    _backward(plan, [t for t in steps if t >= plan.forward_steps], replaced)
+    _backward(plan, [t for t in steps if t >= plan.forward_steps], replaced, growth)
     if replaced:
         before, plan.forward_steps = plan.forward_steps, 0
         rewritten: list[Step] = []
@@ -160,7 +165,7 @@ class _SumOfCalls:
     sums: tuple[int, ...] = ()
 
 
-def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> None:
+def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]], growth: float) -> None:
     readers = plan.readers()
     sums: dict[int, _SumOfCalls] = {}
     calls = set(steps)
@@ -190,16 +195,18 @@ def _backward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> 
     for value, total in sums.items():
         if len(total.calls) > 1:
             groups.setdefault(total.calls, {})[total.output] = value
-    live = LiveBytes(plan) if groups else None
+    if not groups:
+        return
+    live = LiveBytes(plan)
+    most = growth * live.peak
     commons: dict[frozenset[int], _CommonGradient] = {}
     for places, outputs in groups.items():
-        assert live is not None
-        common = _sum(plan, places, {k: (value, sums[value]) for k, value in outputs.items()}, live, replaced)
+        common = _sum(plan, places, {k: (value, sums[value]) for k, value in outputs.items()}, live, most, replaced)
         if common is None:
             continue
         gouts = frozenset(common.step.reads[: len(places)])
         other = commons.get(gouts)
-        commons[gouts] = common if other is None else _merge(plan, other, common, live, replaced) or common
+        commons[gouts] = common if other is None else _merge(plan, other, common, live, most, replaced) or common
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +223,14 @@ def _sum(
     places: tuple[int, ...],
     outputs: dict[int, tuple[int, _SumOfCalls]],
     live: LiveBytes,
+    most: float,
     replaced: dict[int, list[Step]],
 ) -> _CommonGradient | None:
     """Replace what computes these gradients, each the sum of an output of the steps at `places`, by one step."""
     last, members = max(places), [plan.steps[t] for t in sorted(places)]
     reads = (*(step.reads[0] for step in members), *(step.reads[1] for step in members))
     gone = [v for value, total in outputs.values() for v in total.values if v != value]
-    if not live.change(dict.fromkeys(reads, last), gone, GROWTH * live.peak):
+    if not live.change(dict.fromkeys(reads, last), gone, most):
         _log.debug("shared gradient: %s would take too much memory", members[0].node.name)
         return None
     writes = [outputs[k][0] if k in outputs else UNWANTED for k in (1, 2)]
@@ -238,7 +246,12 @@ def _sum(
 
 
 def _merge(
-    plan: Plan, one: _CommonGradient, other: _CommonGradient, live: LiveBytes, replaced: dict[int, list[Step]]
+    plan: Plan,
+    one: _CommonGradient,
+    other: _CommonGradient,
+    live: LiveBytes,
+    most: float,
+    replaced: dict[int, list[Step]],
 ) -> _CommonGradient | None:
     """One step for the gradients of weights whose calls have the same gouts, where the first of both stood.
 
@@ -253,7 +266,7 @@ def _merge(
     written = {value for step in plan.steps[first.at + 1 : second.at + 1] for value in step.writes}
     if not written.isdisjoint(second.step.reads):
         return None
-    if not live.write_earlier(second.step.writes, first.at, GROWTH * live.peak):
+    if not live.write_earlier(second.step.writes, first.at, most):
         return None
     order = [first.step.reads.index(gout) for gout in gouts]
     datas = [first.step.reads[calls * (w + 1) + i] for w in range(mine.weights) for i in order]
