@@ -27,7 +27,7 @@ import numpy as np
 
 from opbox_protocol import routes
 from opbox_protocol.commands import Command
-from opbox_protocol.errors import CancelledError, ConflictError, InternalError, MXNetError, TransportError, WireError
+from opbox_protocol.errors import BadRequestError, CancelledError, InternalError, MXNetError, TransportError, WireError
 from opbox_protocol.signal_shield import is_shielded, shielded
 from opbox_protocol.transport import Reply, Transport
 
@@ -208,7 +208,7 @@ class Session(AfterFork):
         view = _DeviceSession(self, device)
         try:
             view.ask({"do": "use_device", "device": device})
-        except ConflictError as error:
+        except BadRequestError as error:
             if error.detail.get("one_device"):
                 return None
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -185,7 +186,7 @@ def test_a_failing_command_names_its_line(engine: str) -> None:
 def test_code_is_for_sessions_on_one_device(live: Live, gpu: Any) -> None:
     answer = live.call("POST", "/v1/sessions", {"devices": ["gpu:0", "gpu:1"], "code": True}, owner="py")
     sentence = "expected one in a session with a process of its own for code, got gpu:0, gpu:1: make a session for each"
-    assert (answer.status, answer.error) == (409, f"devices: {sentence}")
+    assert (answer.status, answer.error) == (400, f"devices: {sentence}")
     session = live.session("py", devices=["gpu:0", "gpu:1"])
     answer = session.run({"do": "define", "op": "Custom", "op_type": "f", "sha256": "0", "bundle": {}})
     assert answer.status == 501
@@ -194,6 +195,62 @@ def test_code_is_for_sessions_on_one_device(live: Live, gpu: Any) -> None:
     )
     assert session.run({"do": "use_device", "device": "gpu:1"}).status == 200, "it goes on"
     session.delete()
+
+
+class Doubled(mx.operator.CustomOp):
+    def forward(self, is_train: bool, req: Any, in_data: Any, out_data: Any, aux: Any) -> None:
+        number = mx.nd.ones((1,), in_data[0].context) * 2
+        self.assign(out_data[0], req[0], mx.nd.broadcast_mul(in_data[0], number.as_in_context(in_data[0].context)))
+        assert in_data[0].context == mx.current_context()
+        contexts.append(str(in_data[0].context))
+
+
+class DoubledProp(mx.operator.CustomOpProp):
+    def create_operator(self, ctx: Any, shapes: Any, dtypes: Any) -> Any:
+        return Doubled()
+
+
+contexts: list[str] = []
+
+
+def test_an_operator_of_ones_own_runs_on_each_in_ones_own_process(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    connection.use(None)
+    mx.operator.register("doubled_on_two_gpus")(DoubledProp)
+    contexts.clear()
+    arrays = [mx.nd.array([1, 2], ctx) for ctx in TWO]
+    assert mx.gpu(0).session.shares_batches(mx.gpu(1).session)
+    outs = [mx.nd.Custom(x, op_type="doubled_on_two_gpus") for x in arrays]
+    assert [out.asnumpy().tolist() for out in outs] == [[2, 4], [2, 4]]
+    assert contexts == ["gpu(0)", "gpu(1)"]
+    connection.use(None)
+
+
+def test_a_program_goes_on_when_the_worker_of_both_ends(
+    gpu: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("lost")
+    live = Live("process", folder, OPBOX_WORKERS="1", OPBOX_STATE_DIR=str(folder / "state"))
+    monkeypatch.setenv("OPBOX_CODE", "0")
+    connection.use(HttpTransport(live.url, TOKENS["ann"]))
+    try:
+        mx.nd.ones((2,), TWO[0]).wait_to_read()
+        weight = mx.nd.zeros((2,), TWO[1])
+        saved = mx.Recovery("two", every=1)
+        saved.watch({"weight": weight})
+        weight += 1
+        saved.step()
+        os.kill(live.workers()[0], signal.SIGKILL)
+        with pytest.raises(mx.MXNetError) as lost:
+            (weight + 1).asnumpy()
+        saved.recover(lost.value)
+        assert (weight + 1).asnumpy().tolist() == [2, 2]
+        assert weight.copyto(TWO[0]).asnumpy().tolist() == [1, 1]
+        assert mx.gpu(0).session.shares_batches(weight._session)
+        assert [row["devices"] for row in live.call("GET", "/v1/sessions").header["sessions"]] == [["gpu:0", "gpu:1"]]
+    finally:
+        connection.use(None)
+        assert live.stop() == 0
 
 
 def test_a_program_on_the_second_gpu_ends_quietly(gpu: Any) -> None:

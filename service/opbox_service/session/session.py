@@ -153,9 +153,9 @@ class ServerSession:
         self._lock = Lock()
 
     def _check_further(self, devices: Sequence[str]) -> None:
-        """ConflictError where a session of these devices may have but one: in a process for code."""
+        """BadRequestError where a session of these devices may have but one: in a process for code."""
         if self._code_policy.watcher is not None:
-            raise ConflictError(
+            raise BadRequestError(
                 f"devices: expected one in a session with a process of its own for code, got {', '.join(devices)}: "
                 "make a session for each",
                 detail={"one_device": True},

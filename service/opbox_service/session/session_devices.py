@@ -158,8 +158,7 @@ class SessionDevices:
         """Have another device be the current one; the session gets it when it has not had it before.
 
         Raises:
-            BadRequestError: a GPU in a session on the CPU, or the other way round.
-            ConflictError: the session may have but one.
+            BadRequestError: a GPU in a session on the CPU, or the other way round; or the session may have but one.
             UnsupportedError: there is no such device.
         """
         name = device if device in self.tables else check_device(device, self._settings)

@@ -122,8 +122,8 @@ class Sessions:
             script, host: the program that asks for it, and its machine.
 
         Raises:
-            BadRequestError: a time to live out of range; devices that no session has together.
-            ConflictError: several devices, and a process of its own for code.
+            BadRequestError: a time to live out of range; devices that no session has together; several devices in a
+                process for code.
             ForbiddenError: it is to take code, and its token may not bring any.
             UnsupportedError: no such device.
             QuotaError: the owner has too many.
