@@ -71,7 +71,7 @@ def test_numbers_are_those_of_a_session_for_each(
     for code, together in (("0", True), ("1", False)):
         monkeypatch.setenv("OPBOX_CODE", code)
         connection.use(HttpTransport(live.url, TOKENS["py"]))
-        numbers.append(trained("not on the store")["numbers"])
+        numbers.append([trained(case)["numbers"] for case in ("local", "not on the store")])
         assert mx.gpu(0).session.shares_batches(mx.gpu(1).session) == together
     connection.use(None)
     assert numbers[0] == numbers[1]
