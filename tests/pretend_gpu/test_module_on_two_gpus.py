@@ -16,7 +16,9 @@ import pytest
 
 import opbox as mx
 from opbox import connection
+from opbox.device_sessions import adopt
 from opbox.http import HttpTransport
+from opbox.session import Session
 from tests.contract.live import TOKENS, Live
 from tests.training import several_devices
 
@@ -27,7 +29,8 @@ TWO = [mx.gpu(0), mx.gpu(1)]
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    server = Live("process", tmp_path_factory.mktemp("two"), OPBOX_WORKERS="1")
+    folder = tmp_path_factory.mktemp("two")
+    server = Live("process", folder, OPBOX_WORKERS="1", OPBOX_STATE_DIR=str(folder / "state"))
     yield server
     assert server.stop() == 0
 
@@ -60,22 +63,19 @@ def test_trainings_are_mxnets(case: str, engine: str, monkeypatch: pytest.Monkey
     assert mx.gpu(0).session.shares_batches(mx.gpu(1).session)
 
 
-def test_numbers_are_those_of_a_session_for_each(
-    gpu: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A program that has code has such sessions."""
-    live = Live("none", tmp_path_factory.mktemp("apart"))
+def test_numbers_are_those_of_a_session_for_each(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPBOX_URL", raising=False)
     monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", "1")
     numbers = []
-    for code, together in (("0", True), ("1", False)):
-        monkeypatch.setenv("OPBOX_CODE", code)
-        connection.use(HttpTransport(live.url, TOKENS["py"]))
+    for together in (True, False):
+        connection.use(None)
+        if not together:
+            for device in ("gpu:0", "gpu:1"):
+                adopt(Session(connection.transport(), device))
         numbers.append([trained(case)["numbers"] for case in ("local", "not on the store")])
         assert mx.gpu(0).session.shares_batches(mx.gpu(1).session) == together
     connection.use(None)
     assert numbers[0] == numbers[1]
-    assert live.stop() == 0
 
 
 def module(context: Any) -> Any:
@@ -226,11 +226,8 @@ def test_an_operator_of_ones_own_runs_on_each_in_ones_own_process(gpu: Any, monk
     connection.use(None)
 
 
-def test_a_program_goes_on_when_the_worker_of_both_ends(
-    gpu: Any, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path_factory.mktemp("lost")
-    live = Live("process", folder, OPBOX_WORKERS="1", OPBOX_STATE_DIR=str(folder / "state"))
+def test_a_program_goes_on_when_the_worker_of_both_ends(live: Live, gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPBOX_URL", raising=False)
     monkeypatch.setenv("OPBOX_CODE", "0")
     connection.use(HttpTransport(live.url, TOKENS["ann"]))
     try:
@@ -250,7 +247,6 @@ def test_a_program_goes_on_when_the_worker_of_both_ends(
         assert [row["devices"] for row in live.call("GET", "/v1/sessions").header["sessions"]] == [["gpu:0", "gpu:1"]]
     finally:
         connection.use(None)
-        assert live.stop() == 0
 
 
 def test_a_program_on_the_second_gpu_ends_quietly(gpu: Any) -> None:
