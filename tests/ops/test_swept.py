@@ -197,7 +197,8 @@ def test_numpy_runs_until_the_kernel_is_there(monkeypatch: pytest.MonkeyPatch) -
     call()
     np.testing.assert_array_equal(out, expected)
     assert not asked, "one short run pays for no compiler"
-    monkeypatch.setattr(swept, "HOT", 1)
+    assert kernel.sweeps is not None
+    kernel.sweeps.heat = swept.HOT
     for _ in range(2):
         out[...] = 0
         call()
@@ -214,9 +215,10 @@ def test_numpy_runs_until_the_kernel_is_there(monkeypatch: pytest.MonkeyPatch) -
 @needs_compiler
 def test_the_background_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     set_c_kernels(monkeypatch, "1")
-    monkeypatch.setattr(swept, "HOT", 1)
     kernel, arrays, out = example()
     call: Any = kernel.bind(out.shape, arrays, [out], {})
+    assert kernel.sweeps is not None
+    kernel.sweeps.heat = swept.HOT
     end = time.monotonic() + 60
     while not by_kernel(call) and time.monotonic() < end:
         call()

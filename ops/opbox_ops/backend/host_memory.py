@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = ["machine_memory", "memory_in_use"]
@@ -12,17 +13,18 @@ GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
+"""Files with a control group's limit and its use, of both versions."""
 
 
-def machine_memory() -> int:
+def machine_memory(groups: Sequence[tuple[str, str]] = GROUPS) -> int:
     """Bytes of memory that this machine, or the control group that the process is in, has."""
-    limits = [_number(limit) for limit, _ in GROUPS]
+    limits = [_number(limit) for limit, _ in groups]
     return min([_physical(), *(limit for limit in limits if limit is not None)])
 
 
-def memory_in_use() -> int:
+def memory_in_use(groups: Sequence[tuple[str, str]] = GROUPS) -> int:
     """Bytes of it that programs have; 0 where the system does not say."""
-    for limit, usage in GROUPS:
+    for limit, usage in groups:
         most, used = _number(limit), _number(usage)
         if most is not None and used is not None and most < _physical():
             return used
