@@ -125,7 +125,7 @@ class Executor(Freed):
                     f"argument {name!r}: expected shape {arguments[name].shape}, as bound, got {tuple(array.shape)}"
                 )
             arguments[name][:] = array
-        watch = {} if self._monitor is None else self._monitor.begin(self._session, self.get_optimized_symbol())
+        watch = {} if self._monitor is None else self._monitor.begin(self._session, self._optimized, self._description)
         command: Forward = {"do": "forward", "executor": self._id, "is_train": bool(is_train)}
         if watch:
             command["watch"] = {name: array._id for name, array in watch.items()}
@@ -161,12 +161,12 @@ class Executor(Freed):
         ]
         heads = [None if grad is None else grad._id for grad in grads]
         command: Backward = {"do": "backward", "executor": self._id, "head_grads": heads}
-        watch = [] if self._monitor is None else self._monitor.begin_backward(self._session, self._id)
-        if any(array is not None for _, array in watch):
-            command["watch"] = [None if array is None else array._id for _, array in watch]
+        watch = [] if self._monitor is None else self._monitor.begin_backward(self._session, self._description)
+        if any(array is not None for array in watch):
+            command["watch"] = [None if array is None else array._id for array in watch]
         self._session.record(command)
         if self._monitor is not None:
-            self._monitor.show_backward(watch)
+            self._monitor.show_backward(self._description, watch, grads, {**self.arg_dict, **self.aux_dict})
 
     # -- arrays by name ---------------------------------------------------------------------------------------
 
@@ -262,8 +262,8 @@ class Executor(Freed):
         Args:
             callback: called with names such as "fc1_output", "fc1_backward_output0" and NDArrays; None ends it. An
                 output of a backward operator that no gradient needs is shown as zeros.
-            monitor_all: each forward operator's inputs too, before its outputs: "fc1_data", a variable by its own name
-                first.
+            monitor_all: each operator's inputs too, before its outputs: "fc1_data", "fc1_backward_input0", a variable
+                by its own name first. Values of a forward that was not monitored are not shown as inputs of backward.
             wanted: by an array's name, whether `callback` is to be called with it in the run to come; all when None.
         """
         self._monitor = None if callback is None else MonitorCallback(callback, monitor_all, wanted)

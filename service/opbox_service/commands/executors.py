@@ -242,7 +242,8 @@ class DescribeExecutor(Command):
         if executor.plan.graph is not entry.graph:
             common = merge_common_expressions(entry.graph)
             merged = {"merged": list(common.merged.items()), "heads": common.heads}
-        exchange.report(**asdict(executor.memory), **merged, backward_outputs=executor.backward_outputs)
+        backward = {"backward_outputs": executor.backward_outputs, "backward": executor.backward_shown}
+        exchange.report(**asdict(executor.memory), **merged, **backward)
 
 
 COMMANDS = (Bind, Forward, Backward, DescribeExecutor)

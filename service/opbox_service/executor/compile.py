@@ -247,7 +247,7 @@ class _PlanCompiler:
     def _backward(self, backward: Gradient) -> None:
         plan = self.plan
         self.shapes, self.types = infer_backward(backward, self.graph.differentiated, self.shapes, self.types)
-        plan.backward_names = backward.names
+        plan.trace = backward.trace
         graph, ids = backward.graph, self.ids
         self._describe(graph)
         ids += [UNWANTED] * (graph.num_entries - len(ids))

@@ -37,9 +37,10 @@ def run_monitored(
     calls: dict[Node, list[Call]] = {}
     for node, call in zip(half.nodes, half.calls, strict=True):
         calls.setdefault(node, []).append(call)
-    names = plan.backward_names if backward else None
+    names = plan.trace.names if backward and plan.trace is not None else None
     if backward:
         steps, nodes = plan.steps[plan.forward_steps :], backward_nodes(plan)
+        names = {node: names[node] for node in nodes} if names is not None else {}
     else:
         steps = plan.steps[: plan.forward_steps]
         nodes = [member.node for step in steps for member in step.members or (step,) if _is_shown(member)]
@@ -58,29 +59,34 @@ def run_monitored(
         for member in members:
             if _is_shown(member, names):
                 arrays: list[Array | None] = list(placed.of(member.writes))
-                if backward:
-                    specs = _backward_specs(plan, member)
-                    arrays += [None] * (len(specs) - len(arrays))
-                    pairs = zip(arrays, specs, strict=True)
-                    arrays = [_zeros(placed, spec) if array is None else array for array, spec in pairs]
-                shown.add(member.node, arrays)
+                shown.add(member.node, _with_zeros(plan, placed, member, arrays) if backward else arrays)
 
 
 def backward_nodes(plan: Plan) -> list[Node]:
     """The operators of the backward half that a monitor is shown, in their order."""
+    if plan.trace is None:
+        return []
     steps = plan.steps[plan.forward_steps :]
-    ran = {m.node for step in steps for m in step.members or (step,) if _is_shown(m, plan.backward_names)}
-    return [node for node in plan.backward_names if node in ran]
+    ran = {member.node for step in steps for member in step.members or (step,) if _is_shown(member)}
+    return [node for row in plan.trace.shown if row.head is None for node in row.nodes if node in ran]
 
 
 def _backward_specs(plan: Plan, step: Step) -> list[ArraySpec]:
     """Shapes and types of what is shown of a backward step: its outputs, and zeros for inputs without a gradient."""
     specs = list(step.call.outputs)
-    missing = len(plan.backward_names[step.node]) - len(specs)
+    assert plan.trace is not None
+    missing = len(plan.trace.names[step.node]) - len(specs)
     if missing > 0 and step.node.forward is not None:
         forward = next(m for s in plan.steps for m in s.members or (s,) if m.node is step.node.forward)
         specs += forward.call.inputs[len(specs) : len(specs) + missing]
     return specs
+
+
+def _with_zeros(plan: Plan, placed: PlacedArrays, step: Step, arrays: Sequence[Array | None]) -> Sequence[Array | None]:
+    """The outputs of a backward step as they are shown: zeros for those that no gradient needs."""
+    specs = _backward_specs(plan, step)
+    arrays = [*arrays, *[None] * (len(specs) - len(arrays))]
+    return [_zeros(placed, spec) if array is None else array for array, spec in zip(arrays, specs, strict=True)]
 
 
 def _zeros(placed: PlacedArrays, spec: ArraySpec) -> Array:
@@ -118,7 +124,7 @@ def _run_members(
             targets = [logical(array, layout) for array, layout in zip(targets, layouts, strict=True)]
         arrays.update(zip(member.writes, targets, strict=True))
         if _is_shown(member, names):
-            shown.add(member.node, targets)
+            shown.add(member.node, targets if names is None else _with_zeros(plan, placed, member, targets))
 
 
 def _inner(plan: Plan, member: Step, array: Array, value: int) -> Array:

@@ -19,6 +19,7 @@ from opbox_ops.compute import ArraySpec, CallSpec, Kernel, OpReq, Temp
 from opbox_ops.node import Node
 
 from ..graph.ir import Graph
+from ..graph.passes.backward_trace import BackwardTrace
 from ..graph.passes.memory import External, MemoryPlan, StepUse, plan_memory
 from .allocation import bytes_of
 
@@ -126,7 +127,7 @@ class Plan:
         outputs: the value of each head.
         external: the values with memory of their own.
         head_grads: the value of each head's gradient; UNWANTED where backward does not read it.
-        backward_names: the names of the outputs of backward nodes, for monitors; see `Gradient`.
+        trace: what monitors are shown of backward; None without one.
         zero_grads: arguments whose gradient is zero and whose array is to say so.
         spare: bytes that its arena may take without anybody's loss, as they are there for another plan.
         keeps: whether backward may run again: what forward leaves for it stays to the end.
@@ -142,7 +143,7 @@ class Plan:
     forward_steps: int = 0
     outputs: list[int] = field(default_factory=list)
     head_grads: list[int] = field(default_factory=list)
-    backward_names: dict[Node, list[str]] = field(default_factory=dict)
+    trace: BackwardTrace | None = None
     zero_grads: list[str] = field(default_factory=list)
     spare: int = 0
     keeps: bool = False

@@ -270,7 +270,47 @@ class BoundPlan:
     @property
     def backward_outputs(self) -> list[str]:
         """The names of what `backward` shows a monitor, in its order; a name may be there several times."""
-        return [name for node in backward_nodes(self.plan) for name in self.plan.backward_names[node]]
+        names = {} if self.plan.trace is None else self.plan.trace.names
+        return [name for node in backward_nodes(self.plan) for name in names[node]]
+
+    @property
+    def backward_shown(self) -> list[dict[str, Any]]:
+        """MXNet's backward nodes as a monitor of all arrays is shown them; see `BackwardTrace`.
+
+        Each has `inputs`, as [name, kind, value], and `outputs`, how many of `backward_outputs` it has in their order;
+        or `head`, the number of the head gradient that it copies; or `forward`, names of outputs that MXNet computes
+        again; or `zeros`, the argument whose gradient is zero, and
+        `name`. The value of kind "backward" is a number in `backward_outputs`.
+        """
+        trace, position = self.plan.trace, 0
+        if trace is None:
+            return []
+        ran = set(backward_nodes(self.plan))
+        forward = {m.node for step in self.plan.steps[: self.plan.forward_steps] for m in step.members or (step,)}
+        positions: dict[Node, int] = {}
+        rows: list[dict[str, Any]] = []
+        for row in trace.shown:
+            inputs = []
+            for label, kind, value, node, index in row.inputs:
+                if node is None or (kind == "forward" and node in forward):
+                    inputs.append([label, kind, value])
+                elif node in positions and index < len(trace.names[node]):
+                    inputs.append([label, kind, positions[node] + index])
+            first = position
+            for node in row.nodes:
+                if node in ran:
+                    positions[node] = position
+                    position += len(trace.names[node])
+            if row.forward is not None:
+                if row.forward in forward:
+                    rows.append({"inputs": inputs, "forward": row.forward.output_names()})
+            elif row.head is not None:
+                rows.append({"inputs": inputs, "head": row.head})
+            elif row.zeros is not None:
+                rows.append({"zeros": row.zeros[0], "name": row.zeros[1]})
+            elif position > first:
+                rows.append({"inputs": inputs, "outputs": position - first})
+        return rows
 
     def progress(self) -> RunProgress:
         """Return the state of the last run, for `resume` by an executor of the same graph in another process."""

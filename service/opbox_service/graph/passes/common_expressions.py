@@ -20,11 +20,14 @@ from opbox_protocol.mxnet import head_copy_name
 
 from ...task import NODES, checkpoint
 from ..ir import Graph
+from .mxnet_backward import LEGACY
 
 __all__ = ["CommonExpressions", "merge_common_expressions"]
 
 NO_PARAMS = NoParams()
-KEPT_APART = frozenset(("SliceChannel",))
+KEPT_APART = LEGACY | {"_contrib_dequantize"}
+DETERMINISTIC = frozenset(["LeakyReLU"])
+"""Operators that MXNet merges though they may draw random numbers: `rrelu` draws once for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class _Merging:
         key = (id(op), id(node.params))
         answer = self.mergeable.get(key)
         if answer is None:
-            apart = any(op.get_attr(name) for name in ("TRandom", "FCreateOpState", "TUserCode", "TSubgraphs"))
+            apart = any(op.get_attr(name) for name in ("FCreateOpState", "TUserCode", "TSubgraphs"))
+            apart = apart or bool(op.get_attr("TRandom") and op.name not in DETERMINISTIC)
             answer = not apart and op.name not in KEPT_APART and not op.aux_indices(node.params)
             self.mergeable[key] = answer
         return answer

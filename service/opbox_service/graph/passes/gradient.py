@@ -28,6 +28,7 @@ from opbox_protocol.errors import UnsupportedError
 
 from ...task import NODES, checkpoint
 from ..ir import Graph
+from .backward_trace import BackwardTrace
 
 __all__ = ["Gradient", "gradient"]
 
@@ -46,8 +47,7 @@ class Gradient:
         head_grads: a variable for each head, named `head_grad:` and the head.
         needed: the numbers of the heads whose gradients backward must be given.
         grads: the gradient of each wanted argument; None where it is zero.
-        names: by backward node, in their order, the names of its outputs as MXNet's monitors have them:
-            `fc1_backward_output0`, `sum_grad_output`. Nodes of zeros have none.
+        trace: what monitors are shown of it, under MXNet's names.
     """
 
     graph: Graph
@@ -55,7 +55,7 @@ class Gradient:
     head_grads: tuple[Node, ...]
     needed: tuple[int, ...]
     grads: dict[str, Entry | None]
-    names: dict[Node, list[str]]
+    trace: BackwardTrace
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -84,8 +84,8 @@ class _Pass:
         self.known: set[Node] = set(graph.nodes)
         self.owners: dict[Node, Node] = {}
         self.sums: dict[Node, Entry] = {}
-        self.partial: set[Node] = set()
-        """Sums of some of the gradients that meet at an entry."""
+        self.zeroed: dict[Entry, tuple[Node, str]] = {}
+        """By entry that zeros flow into: from which node, and the name of MXNet's node of zeros."""
         self.reaching = self._nodes_reaching(set(wrt))
 
     def run(self) -> Gradient:
@@ -106,35 +106,11 @@ class _Pass:
         read.update(entry.node for entry in heads)
         needed = tuple(i for i, node in enumerate(head_grads) if node in read)
         graph = Graph(heads, (*self.graph.nodes, *(head_grads[i] for i in needed), *nodes), begins=self.graph)
-        return Gradient(graph, len(self.graph.nodes), head_grads, needed, grads, self._names(nodes))
-
-    def _names(self, nodes: Sequence[Node]) -> dict[Node, list[str]]:
-        """The outputs' names of the backward nodes: those of one operator are counted through.
-
-        A backward operator of MXNet's has an output for each input, for labels too; ours leave the last ones out.
-        """
-        outputs: Counter[Node] = Counter()
-        for node in nodes:
-            if node in self.owners:
-                outputs[self.owners[node]] += self._shown_outputs(node)
-        used: Counter[Node] = Counter()
-        names: dict[Node, list[str]] = {}
-        for node in nodes:
-            owner = self.owners.get(node)
-            if owner is not None:
-                first = used[owner]
-                used[owner] += self._shown_outputs(node)
-                numbers = range(first, used[owner]) if outputs[owner] > 1 else [""]
-                names[node] = [f"{owner.name}_backward_output{number}" for number in numbers]
-            elif node.op is self.sum and node not in self.partial:
-                names[node] = ["sum_grad_output"]
-        return names
-
-    def _shown_outputs(self, node: Node) -> int:
-        owner = self.owners[node]
-        if node.op is None or not node.op.is_backward or owner.op is None:
-            return node.num_outputs
-        return max(node.num_outputs, len(owner.inputs) - len(owner.op.aux_indices(owner.params)))
+        zeros = {entry.node: of for of, entry in self.zeros.items()}
+        trace = BackwardTrace(
+            self.graph, head_grads, grads, nodes, self.owners, self.summed, self.sums, self.zeroed, zeros
+        )
+        return Gradient(graph, len(self.graph.nodes), head_grads, needed, grads, trace)
 
     def _head_names(self) -> list[str]:
         """`head_grad:` and the head's name; numbered where two heads have one name, or a variable has it already."""
@@ -171,6 +147,7 @@ class _Pass:
         rule = node.op.get_attr("FGradient")
         # A backward operator is linear in what flows into it.
         if (rule is None or node.op.is_backward) and all(self._real(entry) is None for entry in arrived):
+            self._note_zeroed(node, [None] * len(node.inputs))
             return
         if rule is None:
             what = "gradient of the operator" if node.op.is_backward else "operator"
@@ -188,11 +165,21 @@ class _Pass:
                 self._know(grad.node, fresh)
         self.new_nodes += fresh
         self.owners.update((one, node) for one in fresh if one.op is not None and one.op.name != ZERO.name)
-        if self.zero_nodes and not node.op.get_attr("TNonlinearGradient"):
+        # As MXNet has it: where nothing at all flows into one output, zeros of another are no reason to stop.
+        whole = all(entry in self.zeroed or grad is not None for entry, grad in zip(entries, arrived, strict=True))
+        if self.zero_nodes and whole and not node.op.get_attr("TNonlinearGradient"):
             self._note_zeros(fresh)
+        self._note_zeroed(node, grads)
         for entry, grad in zip(node.inputs, grads, strict=True):
             if grad is not None and entry.node in self.reaching and grad.node not in self.zero_nodes:
                 self._add(entry, grad)
+
+    def _note_zeroed(self, node: Node, grads: Sequence[Entry | None]) -> None:
+        """Note the inputs of a node into which nothing but zeros flows from it."""
+        for k, (entry, grad) in enumerate(zip(node.inputs, grads, strict=True)):
+            if grad is None or grad.node in self.zero_nodes:
+                part = f"_in{k}" if len(node.inputs) > 1 else ""
+                self.zeroed.setdefault(entry, (node, f"{node.name}{part}_backward_output"))
 
     def _know(self, node: Node, fresh: list[Node]) -> None:
         """Append a node that a rule has just made to `fresh`, behind those that it reads."""
@@ -222,8 +209,6 @@ class _Pass:
         total = Node(self.sum, f"{entry.node.name}_grad_sum", {}, NO_PARAMS, (before, grad), source=entry.node.source)
         self.new_nodes.append(total)
         self.known.add(total)
-        if self.sums.get(before.node) == entry:
-            self.partial.add(before.node)
         self.sums[total] = entry
         self.summed[entry] = Entry(total)
 
