@@ -48,6 +48,7 @@ _ABSENT: tuple[tuple[str, str, str], ...] = (
         _INDEXING,
     ),
     (r"ndarray", r"to_dlpack_for_write", "arrays lie on the server; to_dlpack_for_read gives their values"),
+    (r"operator", r"OperatorArguments|get_operator_arguments", "inspect.signature(mx.nd.dot) tells what one takes"),
     (r"io", r"MXDataIter", "iterators here are classes of their own"),
 )
 """MXNet 1.9.1's modules and names that opbox lacks, as patterns with the alternative."""

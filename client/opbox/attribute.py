@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
+
+from .base import value_text
+from .class_property import ClassProperty, WithClassProperties
 
 __all__ = ["AttrScope", "current"]
 
 _scope = threading.local()
 
 
-class AttrScope:
+class AttrScope(metaclass=WithClassProperties):
     """Attributes, strings by name, for the symbols made inside; scopes nest, the inner one wins.
 
     Raises:
@@ -29,6 +32,9 @@ class AttrScope:
         self._own = kwargs
         self._attr: dict[str, str] = dict(kwargs)
         self._before: list[AttrScope] = []
+
+    current: ClassVar[AttrScope]
+    """The innermost scope of this thread; setting it replaces it."""
 
     def get(self, attr: Mapping[str, Any] | None) -> dict[str, Any]:
         """The scope's attributes, with those that the user gave for one symbol."""
@@ -51,3 +57,17 @@ def current() -> AttrScope:
     if scope is None:
         scope = _scope.value = AttrScope()
     return scope
+
+
+def _set_current(scope: Any) -> None:
+    """Make `scope` the one of this thread, outside any `with` (MXNet's old manner).
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(scope, AttrScope):
+        raise TypeError(f"AttrScope.current: expected an AttrScope, got {value_text(scope)}")
+    _scope.value = scope
+
+
+AttrScope.current = ClassProperty(current, _set_current, "The innermost scope of this thread.")  # type: ignore[assignment]

@@ -14,6 +14,7 @@ from opbox_protocol.errors import MXNetError
 
 from . import connection
 from .base import value_text
+from .class_property import ClassProperty, WithClassProperties
 from .device_sessions import session_for
 from .session import Session
 
@@ -22,7 +23,7 @@ __all__ = ["Context", "cpu", "cpu_pinned", "current_context", "gpu", "gpu_memory
 _scope = threading.local()
 
 
-class Context:
+class Context(metaclass=WithClassProperties):
     """A device: "cpu" or "gpu", and its number on the server.
 
     Args:
@@ -36,6 +37,8 @@ class Context:
 
     device_typeid: int
     device_id: int
+    default_ctx: ClassVar[Context]
+    """The context of this thread outside any `with`; setting it replaces it."""
     devtype2str: ClassVar[dict[int, str]] = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
     devstr2type: ClassVar[dict[str, int]] = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
 
@@ -161,3 +164,17 @@ def current_context() -> Context:
     """The context of this thread's innermost `with`; the CPU outside of any."""
     context: Context | None = getattr(_scope, "value", None)
     return context if context is not None else cpu()
+
+
+def _set_current(ctx: Any) -> None:
+    """Make `ctx` the one of this thread, outside any `with` (MXNet's old manner).
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(ctx, Context):
+        raise TypeError(f"Context.default_ctx: expected a Context, got {value_text(ctx)}")
+    _scope.value = ctx
+
+
+Context.default_ctx = ClassProperty(current_context, _set_current, "The context of this thread.")  # type: ignore[assignment]

@@ -85,6 +85,18 @@ class KVStoreBase:
         """Add the values up and write the result to `out`, or to the values."""
         raise NotImplementedError(f"{type(self).__name__} must define pushpull")
 
+    def set_optimizer(self, optimizer: Optimizer) -> None:
+        """Update the stored values by an optimizer."""
+        raise NotImplementedError(f"{type(self).__name__} must define set_optimizer")
+
+    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
+        """Write the optimizer's states to a file."""
+        raise NotImplementedError(f"{type(self).__name__} must define save_optimizer_states")
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Take the optimizer's states from a file."""
+        raise NotImplementedError(f"{type(self).__name__} must define load_optimizer_states")
+
     @property
     def type(self) -> str:
         """The name that `create` knows it by."""

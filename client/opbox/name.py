@@ -7,19 +7,25 @@ with mx.name.Prefix("tower_"):
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
+
+from .base import value_text
+from .class_property import ClassProperty, WithClassProperties
 
 __all__ = ["NameManager", "Prefix", "current"]
 
 _scope = threading.local()
 
 
-class NameManager:
+class NameManager(metaclass=WithClassProperties):
     """Gives names to symbols that the user did not name; a subclass may give others by overriding `get`."""
 
     def __init__(self) -> None:
         self._counter: dict[str, int] = {}
         self._before: list[NameManager] = []
+
+    current: ClassVar[NameManager]
+    """The innermost manager of this thread; setting it replaces it."""
 
     def get(self, name: str | None, hint: str) -> str:
         """The name to use: the user's own, or `hint` and how often it was asked for before.
@@ -61,3 +67,17 @@ def current() -> NameManager:
     if manager is None:
         manager = _scope.value = NameManager()
     return manager
+
+
+def _set_current(scope: Any) -> None:
+    """Make `scope` the one of this thread, outside any `with` (MXNet's old manner).
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(scope, NameManager):
+        raise TypeError(f"NameManager.current: expected a NameManager, got {value_text(scope)}")
+    _scope.value = scope
+
+
+NameManager.current = ClassProperty(current, _set_current, "The innermost manager of this thread.")  # type: ignore[assignment]

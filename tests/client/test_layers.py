@@ -14,8 +14,8 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 
 LAYERS = (
     # What knows nothing of operators and engines.
-    "_lazy absent address attribute base drawing engine file_errors foreign forks freed gate html http imaging "
-    "known_graphs live_display lr_scheduler misc name nesting not_opbox notebook numpy_mode proxies registry "
+    "_lazy absent address attribute base class_property drawing engine file_errors foreign forks freed gate html http "
+    "imaging known_graphs live_display lr_scheduler misc name nesting not_opbox notebook numpy_mode proxies registry "
     "request_writing script_errors session_scope sigterm tensor_members token_store unfilled_places user_frames "
     "libinfo",
     "_schema python_operators",

@@ -86,6 +86,31 @@ class NDArray(Handle, ArrayArithmetic, ArrayFluent):
         """
         indexing.put(self, key, value)
 
+    @property
+    def writable(self) -> bool:
+        """Whether values can be written: always."""
+        return True
+
+    def slice_assign(self, rhs: NDArray, begin: Any, end: Any, step: Any) -> NDArray:
+        """Write an array to the part [begin, end) of this one, in steps; returns this array.
+
+        Args:
+            rhs: of the part's shape.
+            begin, end, step: a number or None for each axis.
+
+        Example:
+            >>> x.slice_assign(mx.nd.zeros((1, 2)), (0, 0), (1, 2), (None, None))
+        """
+        attrs = {"begin": tuple(begin), "end": tuple(end), "step": tuple(step)}
+        self._imperative("_slice_assign", [self, rhs], attrs, out=self)
+        return self
+
+    def slice_assign_scalar(self, value: float, begin: Any, end: Any, step: Any) -> NDArray:
+        """Write a number to the part [begin, end) of this array, in steps; returns this array."""
+        attrs = {"scalar": float(value), "begin": tuple(begin), "end": tuple(end), "step": tuple(step)}
+        self._imperative("_slice_assign_scalar", [self], attrs, out=self)
+        return self
+
     def _view(self, dims: tuple[int, ...], **part: Unpack[ViewPart]) -> NDArray:
         view = NDArray(self._session, self._session.new_id(), dims, self._dtype)
         self._session.record({"do": "view", "id": view._id, "of": self._id, **part})

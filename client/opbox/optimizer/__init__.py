@@ -1,6 +1,7 @@
 """Optimizers, as `mx.optimizer`: rules that turn gradients into new weights, where the arrays live."""
 
 from ..absent import module_getattr
+from ..ndarray import abs as NDabs
 from . import contrib
 from .adamw import AdamW
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
@@ -16,6 +17,7 @@ __all__ = [
     "LARS",
     "LBSGD",
     "NAG",
+    "NDabs",
     "SGD",
     "SGLD",
     "AdaDelta",
