@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from opbox_ops.backend import Backend, backend_for
-from opbox_ops.cpu.onednn import product
+from opbox_ops.cpu.computes import product
 from opbox_protocol.errors import UnsupportedError
 from tests import skips, slices
 from tests.machine import compile_errors, has_avx512_core, has_onednn, has_vector_kernels

@@ -129,3 +129,27 @@ def test_only_the_cupy_backend_imports_cupy() -> None:
             if names & {"cupy", "cupyx"} and path.name != "cupy.py":
                 wrong.append(str(path.relative_to(ROOT)))
     assert not wrong, "\n".join(wrong)
+
+
+CPU_FOLDERS = {
+    "runtime": set(),
+    "algorithms": {"runtime"},
+    "onednn": {"runtime"},
+    "computes": {"runtime", "algorithms", "onednn"},
+}
+"""What a folder of `opbox_ops.cpu` may import of the others."""
+
+
+@pytest.mark.parametrize("folder", CPU_FOLDERS)
+def test_the_cpus_folders_import_one_way(folder: str) -> None:
+    files = sorted((ROOT / "ops/opbox_ops/cpu" / folder).glob("*.py"))
+    assert files
+    imported = {
+        (path.name, name.split(".")[2]) for path in files for name in _imports(path, "opbox_ops") if _is_cpu(name)
+    }
+    wrong = [pair for pair in imported if pair[1] in CPU_FOLDERS and pair[1] not in {folder, *CPU_FOLDERS[folder]}]
+    assert not wrong
+
+
+def _is_cpu(module: str) -> bool:
+    return module.startswith("opbox_ops.cpu.")

@@ -13,7 +13,7 @@ from opbox_ops.cpu.algorithms import norm_numbers as module
 from opbox_ops.cpu.algorithms import winograd as tiled_convolutions
 from opbox_ops.cpu.algorithms.norm_numbers import norm_numbers
 from opbox_ops.cpu.algorithms.norm_sweeps import BLOCK
-from opbox_ops.cpu.onednn import blocked_recipe, product, winograd_convolution
+from opbox_ops.cpu.computes import blocked_recipe, product, winograd_convolution
 from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.nn.batch_norm import BatchNormParams
 from opbox_ops.nn.normalized_convolution import NORMALIZED_CONVOLUTION

@@ -10,7 +10,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
-from opbox_ops.cpu.onednn import product
+from opbox_ops.cpu.computes import product
 from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes.packed_products import _fitting, packed_products

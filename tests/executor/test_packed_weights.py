@@ -12,7 +12,7 @@ import pytest
 import opbox as mx
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.cpu.onednn import matmul
+from opbox_ops.cpu.computes import matmul
 from opbox_ops.rnn.operator import sizes_of
 from opbox_service.engine import Engine
 from opbox_service.executor import BoundPlan, Watched, bind

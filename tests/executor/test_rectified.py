@@ -7,7 +7,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
-from opbox_ops.cpu.onednn import product, winograd_convolution
+from opbox_ops.cpu.computes import product, winograd_convolution
 from opbox_ops.nn.rectified import RECTIFIED
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.rectified import rectified
@@ -188,7 +188,7 @@ def test_without_such_kernels_there_are_two_steps(level, monkeypatch):
     monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", level)
     switch_off(monkeypatch, "winograd")
     monkeypatch.setattr(product, "blocked_product", lambda: None)
-    monkeypatch.setattr("opbox_ops.cpu.onednn.blocked_recipe.blocked_product", lambda: None)
+    monkeypatch.setattr("opbox_ops.cpu.computes.blocked_recipe.blocked_product", lambda: None)
     highest_level.cache_clear()
     try:
         executor, _ = runs(network(), PASSES)

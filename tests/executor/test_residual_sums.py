@@ -7,7 +7,7 @@ import pytest
 
 import opbox as mx
 from opbox_ops.compute import highest_level
-from opbox_ops.cpu.onednn import product
+from opbox_ops.cpu.computes import product
 from opbox_ops.nn.summed_convolution import SUMMED
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.residual_sums import residual_sums

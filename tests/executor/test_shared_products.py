@@ -11,7 +11,7 @@ import pytest
 import opbox as mx
 from opbox_ops.accumulation import NARROW
 from opbox_ops.backend import backend_for
-from opbox_ops.cpu.onednn import product
+from opbox_ops.cpu.computes import product
 from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import bind, compile_plan

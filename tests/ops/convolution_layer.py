@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from opbox_ops.compute import Array
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 
 __all__ = ["LAST", "Layer", "Pair"]
 

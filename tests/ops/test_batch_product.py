@@ -11,7 +11,7 @@ import pytest
 import opbox as mx
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import Array
-from opbox_ops.cpu.onednn import batch_product
+from opbox_ops.cpu.computes import batch_product
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
 from tests.machine import needs_vectors

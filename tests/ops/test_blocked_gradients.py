@@ -9,12 +9,12 @@ import pytest
 
 from opbox_ops.compute import Array
 from opbox_ops.cpu.algorithms import blocked_product
-from opbox_ops.cpu.onednn import by_images, product
-from opbox_ops.cpu.onednn import weight_gradient as weights
-from opbox_ops.cpu.onednn.blocked_gradients import BlockedDataGradient, BlockedWeightGradient
-from opbox_ops.cpu.onednn.data_gradient import WindowedGradient, data_gradient
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
-from opbox_ops.cpu.onednn.weight_gradient import weight_gradient
+from opbox_ops.cpu.computes import by_images, product
+from opbox_ops.cpu.computes import weight_gradient as weights
+from opbox_ops.cpu.computes.blocked_gradients import BlockedDataGradient, BlockedWeightGradient
+from opbox_ops.cpu.computes.data_gradient import WindowedGradient, data_gradient
+from opbox_ops.cpu.computes.weight_gradient import weight_gradient
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from tests.allocations import counted
 from tests.machine import needs_onednn, needs_vectors
 from tests.ops.test_weight_gradient import CASES, expected

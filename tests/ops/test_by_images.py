@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opbox_ops import pausing
-from opbox_ops.cpu.onednn import by_images
+from opbox_ops.cpu.computes import by_images
 from opbox_service.engine import Engine
 from opbox_service.settings import Settings
 from opbox_service.task import Task, running
@@ -78,7 +78,7 @@ def test_pieces_give_what_the_whole_gives(
         cut.append(isinstance(recipe, by_images.ByImages))
         return recipe
 
-    monkeypatch.setattr("opbox_ops.cpu.onednn.convolution.by_images", noting)
+    monkeypatch.setattr("opbox_ops.cpu.computes.convolution.by_images", noting)
     fresh = Engine(Settings())
     pieces = gradients(fresh, op, attrs, data, weight)
     fresh.close()

@@ -14,8 +14,8 @@ from opbox_ops.compute import ArraySpec, CallSpec, Mode, OpContext
 from opbox_ops.cpu.algorithms import blocked_product
 from opbox_ops.cpu.algorithms.blocked_product import ProductSizes
 from opbox_ops.cpu.algorithms.recurrent_cells import Cells, compiled_cells
-from opbox_ops.cpu.onednn import product
-from opbox_ops.cpu.onednn.product import block_matmul, packed_columns
+from opbox_ops.cpu.computes import product
+from opbox_ops.cpu.computes.product import block_matmul, packed_columns
 from opbox_ops.rnn.layout import GATES, reserve_size
 from opbox_ops.rnn.operator import backward_temps_of, differentiate, forward_temps_of, run, sizes_of
 from opbox_ops.rnn.steps import Kernels

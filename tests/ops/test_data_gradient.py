@@ -7,9 +7,9 @@ import pytest
 
 from opbox_ops.cache import CACHE_BYTES
 from opbox_ops.cpu.algorithms import window_sums
-from opbox_ops.cpu.onednn import product
-from opbox_ops.cpu.onednn.data_gradient import WindowedGradient, data_gradient
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
+from opbox_ops.cpu.computes import product
+from opbox_ops.cpu.computes.data_gradient import WindowedGradient, data_gradient
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from tests.allocations import counted
 from tests.machine import needs_onednn
 from tests.switches import set_c_kernels
@@ -22,7 +22,7 @@ BATCH, SIZE, CHANNELS, FILTERS = 2, (3, 2), 40, 24
 @pytest.fixture(autouse=True)
 def _of_onednn(monkeypatch):
     """Products in blocks are tested in `test_blocked_gradients.py`."""
-    monkeypatch.setattr("opbox_ops.cpu.onednn.data_gradient.blocked_kernel", lambda: None)
+    monkeypatch.setattr("opbox_ops.cpu.computes.data_gradient.blocked_kernel", lambda: None)
 
 
 def gradient_of(window=WINDOW, kernel=(1, 1), size=SIZE, dtype="float32", order=(0, 3, 1, 2)):
@@ -80,7 +80,7 @@ def by_windows(monkeypatch, mode, cache_bytes=CACHE_BYTES, **shapes):
     """What it computes, and the definition in float64."""
     set_c_kernels(monkeypatch, mode)
     monkeypatch.setattr(window_sums, "_KERNEL", window_sums.new_kernel())
-    monkeypatch.setattr("opbox_ops.cpu.onednn.data_gradient.CACHE_BYTES", cache_bytes)
+    monkeypatch.setattr("opbox_ops.cpu.computes.data_gradient.CACHE_BYTES", cache_bytes)
     gradient, gout_shape, data_shape = windowed(**shapes)
     assert isinstance(gradient, WindowedGradient)
     rng = np.random.default_rng(2)

@@ -16,8 +16,8 @@ from opbox_ops import registry
 from opbox_ops.accumulation import NARROW
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
-from opbox_ops.cpu.onednn import by_images, convolution, half_pointwise, half_precision, half_product
-from opbox_ops.cpu.onednn.half_pointwise import HalfPointwise
+from opbox_ops.cpu.computes import by_images, convolution, half_pointwise, half_precision, half_product
+from opbox_ops.cpu.computes.half_pointwise import HalfPointwise
 from opbox_ops.cpu.onednn.library import library
 from opbox_ops.layout import CHANNELS_LAST
 from opbox_protocol.mxnet import numpy_dtype

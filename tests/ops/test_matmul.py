@@ -13,8 +13,8 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.cpu.algorithms import blocked_product
-from opbox_ops.cpu.onednn import product
-from opbox_ops.cpu.onednn.blocked_recipe import BlockedRecipe, blocked_recipe
+from opbox_ops.cpu.computes import product
+from opbox_ops.cpu.computes.blocked_recipe import BlockedRecipe, blocked_recipe
 from opbox_ops.nn.shared_product import STACKED, SUMMED
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load

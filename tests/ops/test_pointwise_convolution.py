@@ -11,11 +11,12 @@ import opbox as mx
 from opbox_ops.compute import Array, Mode, highest_level
 from opbox_ops.cpu.algorithms import blocked_product
 from opbox_ops.cpu.algorithms.blocked_product import ProductSizes
-from opbox_ops.cpu.onednn import pointwise_convolution as pointwise
-from opbox_ops.cpu.onednn import product
-from opbox_ops.cpu.onednn.blocked_recipe import BlockedRecipe
-from opbox_ops.cpu.onednn.pointwise_convolution import PointwiseConvolution, pointwise_convolution
-from opbox_ops.cpu.onednn.primitive import MemoryFormat, Recipe
+from opbox_ops.cpu.computes import pointwise_convolution as pointwise
+from opbox_ops.cpu.computes import product
+from opbox_ops.cpu.computes.blocked_recipe import BlockedRecipe
+from opbox_ops.cpu.computes.pointwise_convolution import PointwiseConvolution, pointwise_convolution
+from opbox_ops.cpu.onednn.primitive import Recipe
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled

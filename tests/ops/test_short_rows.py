@@ -11,9 +11,9 @@ import opbox as mx
 from opbox_ops.compute import Array
 from opbox_ops.cpu.algorithms.short_rows import LONGEST, short_rows
 from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
-from opbox_ops.cpu.onednn import by_images
-from opbox_ops.cpu.onednn import short_rows as recipes
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
+from opbox_ops.cpu.computes import by_images
+from opbox_ops.cpu.computes import short_rows as recipes
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled

@@ -10,11 +10,11 @@ import pytest
 from opbox_ops.compute import Array, Mode
 from opbox_ops.cpu.algorithms import blocked_product as blocks
 from opbox_ops.cpu.algorithms.blocked_product import TEXT, blocked_product, compiled
-from opbox_ops.cpu.onednn import split_convolution as module
-from opbox_ops.cpu.onednn.convolution import backward_data_recipe, forward_by_images
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
-from opbox_ops.cpu.onednn.rectified import rectified
-from opbox_ops.cpu.onednn.split_convolution import SplitConvolution, split_convolution, split_data_gradient
+from opbox_ops.cpu.computes import split_convolution as module
+from opbox_ops.cpu.computes.convolution import backward_data_recipe, forward_by_images
+from opbox_ops.cpu.computes.rectified import rectified
+from opbox_ops.cpu.computes.split_convolution import SplitConvolution, split_convolution, split_data_gradient
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from tests.allocations import counted
 from tests.machine import has_matrix_unit, needs_avx512_words, needs_onednn
 from tests.matrix_unit_in_c import with_unit_in_c

@@ -18,7 +18,7 @@ from opbox_ops.cpu.algorithms.unit_steps import (
     room_numbers,
     unit_steps,
 )
-from opbox_ops.cpu.onednn import recurrent
+from opbox_ops.cpu.computes import recurrent
 from opbox_ops.rnn.layout import GATES, Sizes
 from tests.machine import has_matrix_unit, needs_avx512_words, needs_matrix_unit
 from tests.matrix_unit_in_c import with_unit_in_c

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opbox_ops.cpu.onednn import weight_gradient as module
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
-from opbox_ops.cpu.onednn.weight_gradient import weight_gradient
+from opbox_ops.cpu.computes import weight_gradient as module
+from opbox_ops.cpu.computes.weight_gradient import weight_gradient
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from tests.allocations import counted
 
 CASES = {

@@ -10,10 +10,10 @@ import pytest
 
 from opbox_ops.compute import Array, Mode
 from opbox_ops.cpu.algorithms.blocked_product import blocked_product
-from opbox_ops.cpu.onednn import window_products
-from opbox_ops.cpu.onednn.convolution import backward_data_recipe, backward_weight_recipe, forward_by_images
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
-from opbox_ops.cpu.onednn.window_products import data_by_windows, forward_by_windows, weight_by_windows
+from opbox_ops.cpu.computes import window_products
+from opbox_ops.cpu.computes.convolution import backward_data_recipe, backward_weight_recipe, forward_by_images
+from opbox_ops.cpu.computes.window_products import data_by_windows, forward_by_windows, weight_by_windows
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from tests.allocations import counted
 from tests.machine import needs_onednn, needs_vectors
 
@@ -164,7 +164,7 @@ THREADS_SCRIPT = """
 import sys
 import numpy as np
 from opbox_ops.cpu.algorithms.blocked_product import blocked_product
-from opbox_ops.cpu.onednn import window_products as w
+from opbox_ops.cpu.computes import window_products as w
 from tests.ops.test_window_products import LAYERS, room
 w.blocked_kernel, w.FILTERS, w.FEWEST_NUMBERS = blocked_product, 0, 0
 layer = LAYERS[5]

@@ -14,9 +14,9 @@ from opbox_ops.compute import Array, Mode
 from opbox_ops.cpu.algorithms import winograd as tiles
 from opbox_ops.cpu.algorithms.winograd import TEXT
 from opbox_ops.cpu.algorithms.winograd import compiled as compiled_text
-from opbox_ops.cpu.onednn import by_images, convolution, winograd_convolution
-from opbox_ops.cpu.onednn.primitive import MemoryFormat
-from opbox_ops.cpu.onednn.rectified import rectified
+from opbox_ops.cpu.computes import by_images, convolution, winograd_convolution
+from opbox_ops.cpu.computes.rectified import rectified
+from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
 from tests.executor.test_parts import compiled
@@ -375,7 +375,7 @@ def test_of_no_images() -> None:
 THREADS_SCRIPT = """
 import sys
 import numpy as np
-from opbox_ops.cpu.onednn import winograd_convolution as w
+from opbox_ops.cpu.computes import winograd_convolution as w
 from tests.ops.test_winograd import Layer, room
 w.WORTH = 1e9
 for name, value in SETTINGS.items():

@@ -1,6 +1,5 @@
-"""Computes of level "library" for the CPU: oneDNN, where the package `onednn-cpu-gomp` (extra `onednn`) is installed.
+"""oneDNN, where the package `onednn-cpu-gomp` (extra `onednn`) is installed; only what calls it.
 
-`library` is the binding; `primitive` makes oneDNN's primitives from shapes and binds them to arrays; the other files
-attach computes to operators. NumPy's computes stay the reference, and run whatever oneDNN refuses: float64, arrays
-without elements. Types of 16 bits that the processor has no products of are computed in float32 (`half_precision`).
+`library` is the binding; `primitive` makes oneDNN's primitives from shapes and binds them to arrays. `pooling` and
+`batch_norm` are computes by oneDNN alone; those that choose between it and kernels of our own are in `cpu/computes`.
 """

@@ -13,9 +13,10 @@ from typing import Any
 from ...compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Temp
 from ...layout import as_laid, laid, lie
 from ...nn.batch_norm import BatchNormParams, backward, invert, move, op, settle_gamma
+from ..runtime.memory_format import MemoryFormat, memory_of
 from .cache import RECIPES
 from .library import ArgumentNumber, Flag, Propagation
-from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
+from .primitive import Operand, Recipe, Runs, takes
 
 
 @lru_cache(maxsize=RECIPES)

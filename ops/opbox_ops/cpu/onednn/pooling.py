@@ -22,9 +22,10 @@ from ...nn.pooling import PoolingParams, backward, op, taps_of
 from ...nn.taps import Taps
 from ...nn.window import channels_first, is_last
 from ...operator import Op
+from ..runtime.memory_format import MemoryFormat, memory_of
 from .cache import RECIPES
 from .library import Algorithm, ArgumentNumber, Propagation, dims
-from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
+from .primitive import Operand, Recipe, Runs, takes
 
 
 @lru_cache(maxsize=RECIPES)

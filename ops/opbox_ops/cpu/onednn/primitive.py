@@ -16,67 +16,21 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from ...compute import PLAIN, Array, ArraySpec, Mode, Temp
-from ...layout import as_laid
+from ...compute import Array, ArraySpec, Mode, Temp
+from ..runtime.memory_format import MemoryFormat
+from ..runtime.packed_runs import PackedRuns
 from .library import ANY, DATA_TYPES, ArgumentNumber, ExecutionArgument, Library, Query, dims, failed, library
 
-__all__ = [
-    "MemoryFormat",
-    "Operand",
-    "PackedRuns",
-    "Recipe",
-    "Runs",
-    "bind_in_order",
-    "have_elements",
-    "memory_of",
-    "takes",
-]
+__all__ = ["Operand", "Recipe", "Runs", "have_elements", "takes"]
 
 _SLOW = "ref"
 """How the names of oneDNN's loops without vectors begin: NumPy is faster."""
 _USER_SCRATCHPAD = 1
 """`dnnl_scratchpad_mode_user`."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFormat:
-    """An array's shape and strides (in elements) in oneDNN's order of axes, channels second."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-
-    @classmethod
-    def plain(cls, shape: Sequence[int], dtype: Any, order: Sequence[int] | None = None) -> MemoryFormat:
-        """An array of `shape`, row-major, whose axes oneDNN takes in `order`."""
-        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-        axes = range(len(shape)) if order is None else order
-        return cls(tuple(shape[i] for i in axes), tuple(strides[i] for i in axes), np.dtype(dtype).name)
-
-    @property
-    def channels_last(self) -> bool:
-        """True if it is of images, two dimensions each, whose channels lie last."""
-        return len(self.shape) == 4 and self.strides[1] == 1 and self.strides[3] == self.shape[1]
-
-    def create(self, dnnl: Library, free: bool) -> int:
-        """A description of it, to be destroyed; with `free`, one whose layout oneDNN chooses."""
-        shape, dtype = dims(self.shape), DATA_TYPES[self.dtype]
-        if free:
-            return dnnl.create("memory_desc_create_with_tag", len(self.shape), shape, dtype, ANY)
-        return dnnl.create("memory_desc_create_with_strides", len(self.shape), shape, dtype, dims(self.strides))
-
-
-def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> MemoryFormat:
-    """Describe an array to come, whose axes oneDNN takes in `order`; one whose layout is not "plain" has its own."""
-    if spec.layout != PLAIN:
-        ndim = len(spec.shape)
-        order = (0, ndim - 1, *range(1, ndim - 1))
-    return MemoryFormat.plain(as_laid(spec), spec.dtype, order)
 
 
 def takes(*arrays: ArraySpec) -> bool:
@@ -151,42 +105,6 @@ class Runs:
             self.copy(array, strided)
         self._keep.append(array)
         return array
-
-
-def bind_in_order(
-    recipes: Sequence[Any], temps: Sequence[Array], arrays: Sequence[Sequence[Array] | None]
-) -> list[Callable[[], Any]]:
-    """Bind recipes whose temporaries come one behind the other; none for a recipe that is None, or has no arrays."""
-    rooms, runs = iter(temps), []
-    for recipe, operands in zip(recipes, arrays, strict=True):
-        own = [] if recipe is None else list(islice(rooms, len(recipe.temps)))
-        if recipe is not None and operands is not None:
-            runs.append(recipe.bind(own, operands))
-    return runs
-
-
-class PackedRuns:
-    """Primitives that read packed inputs, which are packed anew where they may have been written to since.
-
-    Args:
-        packing: packs the inputs.
-        runs: what is to be run.
-        mode: whose `parameters` tell whether the inputs may have been written to.
-    """
-
-    __slots__ = ("_mode", "_packed", "_packing", "_runs")
-
-    def __init__(self, packing: Callable[[], None], runs: Callable[[], None], mode: Mode) -> None:
-        self._packing, self._runs, self._mode = packing, runs, mode
-        self._packed: int | None = None
-
-    def __call__(self) -> None:
-        parameters = self._mode.parameters
-        if parameters is None or parameters != self._packed:
-            self._packed = None  # until it is done
-            self._packing()
-            self._packed = parameters
-        self._runs()
 
 
 class _Primitive:
@@ -266,8 +184,8 @@ class Recipe:
         dnnl = library()
         if dnnl is None:
             return None
-        handles = [operand.memory.create(dnnl, operand.free) for operand in operands]
-        plain = [operand.memory.create(dnnl, free=False) for operand in operands]
+        handles = [_describe(dnnl, operand.memory, operand.free) for operand in operands]
+        plain = [_describe(dnnl, operand.memory) for operand in operands]
         attributes = _attributes(dnnl, adds)
         try:
             hints = () if hint is None else (hint._primitive.description,)
@@ -353,7 +271,7 @@ class Recipe:
         dnnl, primitive = self._dnnl, self._primitive
         bound = {}
         for operand in self.operands:
-            memory = operand.memory.create(dnnl, free=False)
+            memory = _describe(dnnl, operand.memory)
             bound[operand.argument] = _Bound(dnnl, memory, 0)
             dnnl.call("memory_desc_destroy", memory)
         runs = Runs(dnnl)
@@ -394,14 +312,14 @@ class Recipe:
 
     def _plain(self, operand: Operand, array: Array, runs: Runs) -> _Bound:
         """The memory object of an operand's array as it lies."""
-        memory = operand.memory.create(self._dnnl, free=False)
+        memory = _describe(self._dnnl, operand.memory)
         try:
             return _Bound(self._dnnl, memory, _address(runs.keep(array)))
         finally:
             self._dnnl.call("memory_desc_destroy", memory)
 
     def _reorder(self, operand: Operand, inner: int) -> _Primitive:
-        plain = operand.memory.create(self._dnnl, free=False)
+        plain = _describe(self._dnnl, operand.memory)
         attributes = _attributes(self._dnnl)
         try:
             source, target = (inner, plain) if operand.written else (plain, inner)
@@ -412,6 +330,14 @@ class Recipe:
         finally:
             self._dnnl.call("primitive_attr_destroy", attributes)
             self._dnnl.call("memory_desc_destroy", plain)
+
+
+def _describe(dnnl: Library, memory: MemoryFormat, free: bool = False) -> int:
+    """A description of an array, to be destroyed; with `free`, one whose layout oneDNN chooses."""
+    shape, dtype = dims(memory.shape), DATA_TYPES[memory.dtype]
+    if free:
+        return dnnl.create("memory_desc_create_with_tag", len(memory.shape), shape, dtype, ANY)
+    return dnnl.create("memory_desc_create_with_strides", len(memory.shape), shape, dtype, dims(memory.strides))
 
 
 def _attributes(dnnl: Library, adds: bool = False) -> int:

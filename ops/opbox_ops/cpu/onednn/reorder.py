@@ -7,9 +7,10 @@ from typing import Any
 
 from ...compute import Arrays, CallSpec, Compute, Kernel, OpContext, Outputs
 from ...layout import physical
+from ..runtime.memory_format import MemoryFormat, memory_of
 from .cache import RECIPES
 from .library import ArgumentNumber, library
-from .primitive import MemoryFormat, Operand, Recipe, Runs, memory_of, takes
+from .primitive import Operand, Recipe, Runs, takes
 
 __all__ = ["REORDER", "plain_weight", "reorder"]
 

@@ -26,8 +26,8 @@ from ...bound_calls import Call, as_one
 from ...call_list import CallList
 from ...compute import Array, Mode, Temp
 from ..algorithms.blocked_product import ProductSizes
+from ..runtime.memory_format import MemoryFormat
 from .packable_product import PackableProduct, packable_product
-from .primitive import MemoryFormat
 from .product import has_fast_kernels
 
 __all__ = ["PointwiseConvolution", "pointwise_convolution"]

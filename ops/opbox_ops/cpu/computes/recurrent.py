@@ -26,7 +26,7 @@ from ...rnn.operator import (
 from ...rnn.steps import Kernels
 from ..algorithms.recurrent_cells import compiled_cells
 from ..algorithms.unit_steps import UnitSteps, fits, unit_steps
-from .primitive import PackedRuns
+from ..runtime.packed_runs import PackedRuns
 from .product import block_matmul, blocked_kernel, packed_columns, packed_rows
 
 

@@ -22,25 +22,13 @@ import numpy as np
 from ... import registry
 from ...accumulation import is_narrow
 from ...bound_calls import as_one
-from ...compute import (
-    LEVELS,
-    Array,
-    Arrays,
-    ArraySpec,
-    CallSpec,
-    Kernel,
-    OpContext,
-    OpReq,
-    Outputs,
-    Reusable,
-    Temp,
-)
+from ...compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, OpReq, Outputs, Reusable, Temp
 from ...expression.conversion import converting, widened_call
 from ...infer import size_of
 from ...layout import as_laid, logical, physical
 from ...nn.shared_product import STACKED, SUMMED
 from ...operator import Op
-from .primitive import PackedRuns
+from ..runtime.packed_runs import PackedRuns
 
 __all__: list[str] = []
 

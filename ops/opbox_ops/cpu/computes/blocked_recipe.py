@@ -15,8 +15,9 @@ import numpy as np
 from ...call_list import CallList
 from ...compute import Array, Temp
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes, blocked_product
-from .library import ArgumentNumber
-from .primitive import MemoryFormat, Operand
+from ..onednn.library import ArgumentNumber
+from ..onednn.primitive import Operand
+from ..runtime.memory_format import MemoryFormat
 
 __all__ = ["BlockedRecipe", "blocked_recipe"]
 

@@ -1,4 +1,4 @@
-"""Deconvolution by oneDNN's convolutions: it is the gradient of one with respect to its data, as a layer.
+"""Deconvolution by convolutions: it is the gradient of one with respect to its data, as a layer.
 
     out = gradient of data(data, weight) + bias     gdata = convolution(gout, weight)     gweight = gradient of weight
 
@@ -20,9 +20,10 @@ from ...compute import PLAIN, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Ou
 from ...layout import laid, lie
 from ...nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ...nn.window import channels_first, is_last
+from ..runtime.memory_format import MemoryFormat, memory_of
+from ..runtime.packed_runs import bind_in_order
 from .by_images import ConvolutionRecipe, DataRecipe, WeightRecipe
 from .convolution import backward_data_recipe, backward_weight_recipe, plain_forward_recipe, type_for_convolutions
-from .primitive import MemoryFormat, bind_in_order, memory_of
 
 FEWEST_POSITIONS = 4
 """Positions of an image of data from which oneDNN is asked. 64 images of 1 x 1, 100 channels to 512 by 4 x 4, take

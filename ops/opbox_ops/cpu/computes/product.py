@@ -18,10 +18,10 @@ import numpy as np
 from ...compute import Array
 from ...cuda.product import matmul
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes, blocked_product
+from ..onednn.cache import RECIPES
+from ..onednn.matmul_primitive import Sizes, if_fast, product_recipe
+from ..onednn.primitive import Recipe
 from .blocked_recipe import BlockedRecipe, blocked_recipe
-from .cache import RECIPES
-from .library import ArgumentNumber, Query
-from .primitive import MemoryFormat, Operand, Recipe
 
 __all__ = [
     "ProductRecipe",
@@ -29,11 +29,9 @@ __all__ = [
     "blocked_kernel",
     "fast_product",
     "has_fast_kernels",
-    "if_fast",
     "packed_columns",
     "packed_rows",
     "packing_recipe",
-    "product_recipe",
     "weight_gradient_product",
 ]
 
@@ -65,53 +63,11 @@ AVX-512 than in blocks.
 Two threads, GFLOP/s, in blocks and by oneDNN, in the caches: 1024 x 256 by 256 x 256 240 and 283, 1024 x 128 by 128 x
 256 277 and 270, 512 x 500 by 500 x 800 310 and 318; outside 238 and 247, 263 and 240, 280 and 260.
 """
-SINGLE = 1 << 22
-"""Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
-
 MOST = 1 << 36
 """Multiplications from which on NumPy's BLAS runs in pieces (`large_products`): oneDNN would not stop for seconds."""
 
 _FLOAT32 = np.dtype(np.float32)
-Sizes: TypeAlias = tuple[int, int, int]
-"""Rows, summed and columns of a product."""
 ProductRecipe: TypeAlias = Recipe | BlockedRecipe
-
-
-@lru_cache(maxsize=RECIPES)
-def product_recipe(
-    sizes: Sizes,
-    bias: bool,
-    transposed: tuple[bool, bool],
-    free: bool = False,
-    adds: bool = False,
-    dtype: np.dtype[Any] = _FLOAT32,
-    batch: int | None = None,
-) -> Recipe | None:
-    """out = a @ b, where `transposed` says whose arrays lie as the transposed matrix, `free` that b is reordered.
-
-    With `adds`, out += a @ b. Arrays are of `dtype`; the bias of a product of float16 is of float32. With `batch` each
-    array has so many matrices.
-    """
-    rows, summed, columns = sizes
-    lead = () if batch is None else (batch,)
-    turn = (1, 0) if batch is None else (0, 2, 1)
-    factors = [
-        MemoryFormat.plain((*lead, *(height, width)[:: -1 if turned else 1]), dtype, turn if turned else None)
-        for height, width, turned in ((rows, summed, transposed[0]), (summed, columns, transposed[1]))
-    ]
-    operands = [
-        Operand(ArgumentNumber.SOURCE, factors[0]),
-        Operand(ArgumentNumber.WEIGHTS, factors[1], Query.WEIGHTS, free),
-        Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((*lead, rows, columns), dtype), written=True),
-    ]
-    if bias:
-        of_bias = _FLOAT32 if dtype == np.float16 else dtype
-        operands.append(Operand(ArgumentNumber.BIAS, MemoryFormat.plain((1, columns), of_bias)))
-
-    def arguments(a: int, b: int, out: int, bias: int | None = None) -> tuple[Any, ...]:
-        return (a, b, bias, out)
-
-    return Recipe.of("matmul", operands, arguments, single=math.prod((*lead, *sizes)) <= SINGLE, adds=adds)
 
 
 @cache
@@ -124,11 +80,6 @@ def has_fast_kernels() -> bool:
 def blocked_kernel() -> BlockedProduct | None:
     """The functions of products in blocks; None where there is no compiler, or no vectors that they could use."""
     return blocked_product()
-
-
-def if_fast(recipe: Recipe | None) -> Recipe | None:
-    """The recipe, if it runs by a kernel for AVX-512; else None."""
-    return recipe if recipe is not None and recipe.implementation.startswith("brg:avx512") else None
 
 
 def block_matmul(xp: Any, a: Array, b: Array, out: Array) -> None:

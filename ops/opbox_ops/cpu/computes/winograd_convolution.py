@@ -22,8 +22,10 @@ from ...call_list import CallList
 from ...compute import Array, Mode, Temp
 from ..algorithms.column_sums import column_sums
 from ..algorithms.winograd import ELEMENTS, FEW_TILES, KERNELS, Tiling, Winograd, winograd
+from ..onednn.primitive import Operand
+from ..runtime.memory_format import MemoryFormat
+from ..runtime.packed_runs import PackedRuns
 from .plain_operands import data_gradient_operands, filters_first, forward_operands, weight_gradient_operands
-from .primitive import MemoryFormat, Operand, PackedRuns
 
 __all__ = [
     "IMPLEMENTATION",

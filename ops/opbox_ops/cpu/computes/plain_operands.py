@@ -6,8 +6,9 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...compute import Array
 from ..algorithms.window_sizes import WindowSizes
-from .library import ArgumentNumber
-from .primitive import MemoryFormat, Operand
+from ..onednn.library import ArgumentNumber
+from ..onednn.primitive import Operand
+from ..runtime.memory_format import MemoryFormat
 
 __all__ = [
     "are_plain",

@@ -23,11 +23,13 @@ from ...bound_calls import as_one
 from ...compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs, Reusable, Temp
 from ...expression.conversion import converting
 from ...nn.fully_connected import FullyConnectedParams, backward, op
-from .cache import RECIPES
-from .library import library
+from ..onednn.cache import RECIPES
+from ..onednn.library import library
+from ..onednn.matmul_primitive import Sizes, if_fast, product_recipe
+from ..onednn.primitive import Operand, Recipe
+from ..runtime.packed_runs import bind_in_order
 from .matmul import features_of, type_of
-from .primitive import Operand, Recipe, bind_in_order
-from .product import MOST, Sizes, if_fast, product_recipe
+from .product import MOST
 
 __all__ = ["HalfProduct", "half_packing_recipe", "half_product"]
 

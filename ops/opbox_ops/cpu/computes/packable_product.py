@@ -14,8 +14,9 @@ from typing import Any
 from ...bound_calls import Call
 from ...call_list import CallList
 from ...compute import Array, Mode, Temp
+from ..onednn.primitive import Operand
+from ..runtime.packed_runs import PackedRuns
 from .blocked_recipe import BlockedRecipe
-from .primitive import Operand, PackedRuns
 from .product import ProductRecipe, fast_product, packing_recipe
 
 __all__ = ["PackableProduct", "packable_product"]

@@ -15,10 +15,11 @@ import numpy as np
 
 from ...compute import Array, Temp
 from ...pausing import in_one_piece, pause
+from ..onednn.primitive import Recipe
+from ..runtime.memory_format import MemoryFormat
 from .half_pointwise import HalfPointwise
 from .half_product import HalfProduct
 from .pointwise_convolution import PointwiseConvolution
-from .primitive import MemoryFormat, Recipe
 from .short_rows import ShortRowsGradient
 from .split_convolution import SplitConvolution
 from .window_products import WindowProduct

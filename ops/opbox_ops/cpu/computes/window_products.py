@@ -23,8 +23,10 @@ from ...compute import Array, Mode, Temp
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes
 from ..algorithms.column_sums import column_sums
 from ..algorithms.window_sizes import WindowSizes
+from ..onednn.primitive import Operand
+from ..runtime.memory_format import MemoryFormat
+from ..runtime.packed_runs import PackedRuns
 from .plain_operands import are_plain, data_gradient_operands, forward_operands, weight_gradient_operands, windows_of
-from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import blocked_kernel
 
 __all__ = ["IMPLEMENTATION", "WindowProduct", "data_by_windows", "forward_by_windows", "weight_by_windows"]

@@ -17,9 +17,9 @@ from ...compute import Array, Temp
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes, splits_windows
 from ..algorithms.column_sums import column_sums
 from ..algorithms.window_sizes import WindowSizes
+from ..onednn.primitive import Recipe
+from ..onednn.reorder import plain_weight
 from . import by_images
-from .primitive import Recipe
-from .reorder import plain_weight
 
 __all__ = ["BlockedDataGradient", "BlockedWeightGradient"]
 

@@ -18,8 +18,10 @@ from ...call_list import CallList
 from ...compute import Array, Mode, Temp
 from ..algorithms.blocked_product import FEWEST_COLUMNS, MANY_SPLIT, MOST_TAPS, STEP, BlockedProduct, ProductSizes
 from ..algorithms.window_sizes import WindowSizes
+from ..onednn.primitive import Operand
+from ..runtime.memory_format import MemoryFormat
+from ..runtime.packed_runs import PackedRuns
 from .plain_operands import are_plain, data_gradient_operands, forward_operands, windows_of
-from .primitive import MemoryFormat, Operand, PackedRuns
 from .product import blocked_kernel
 
 __all__ = ["IMPLEMENTATION", "SplitConvolution", "split_convolution", "split_data_gradient"]

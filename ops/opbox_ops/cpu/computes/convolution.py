@@ -1,4 +1,6 @@
-"""Convolution by oneDNN: one to three dimensions, groups, dilation, channels second or last; forward and gradients.
+"""Convolution and its gradients on a CPU: by kernels of our own, or oneDNN's where these are faster.
+
+One to three dimensions, groups, dilation, channels second or last.
 
 oneDNN lays the weight out for its kernels, data and out stay as they are: so the weight is reordered in each run, but
 for one that is known to be as it was (`packs`), and its gradient back. Forward of 1 x 1 is a product, which
@@ -10,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
@@ -22,7 +24,11 @@ from ...layout import laid, lie
 from ...nn.convolution import ConvolutionParams, backward, op, strides
 from ...nn.convolution_v1 import op as first_version
 from ...nn.window import is_last
+from ..onednn.convolution_primitives import convolution_backward_data, convolution_backward_weights, convolution_forward
+from ..onednn.library import library
+from ..onednn.primitive import have_elements
 from ..runtime.c_compiler import thread_count
+from ..runtime.memory_format import MemoryFormat, memory_of
 from .blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from .by_images import (
     ByImages,
@@ -35,12 +41,9 @@ from .by_images import (
     by_images,
     images_of,
 )
-from .cache import RECIPES
 from .data_gradient import DataGradient, WindowedGradient, data_gradient
 from .half_pointwise import HalfPointwise, data_as_product, forward_as_product, weight_as_product
-from .library import Algorithm, ArgumentNumber, Propagation, Query, dims, library
 from .pointwise_convolution import pointwise_convolution
-from .primitive import MemoryFormat, Operand, Recipe, have_elements, memory_of
 from .short_rows import short_rows_gradient
 from .split_convolution import split_convolution, split_data_gradient
 from .weight_gradient import WeightGradient, weight_gradient
@@ -49,62 +52,6 @@ from .winograd_convolution import winograd_convolution, winograd_data_gradient, 
 
 _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Stride, dilation and padding."""
-
-
-@lru_cache(maxsize=RECIPES)
-def _forward(
-    data: MemoryFormat,
-    weight: MemoryFormat,
-    bias: MemoryFormat | None,
-    out: MemoryFormat,
-    window: _Window,
-    adds: bool = False,
-) -> Recipe | None:
-    operands = [
-        Operand(ArgumentNumber.SOURCE, data),
-        Operand(ArgumentNumber.WEIGHTS, weight, Query.WEIGHTS, free=True),
-        Operand(ArgumentNumber.DESTINATION, out, written=True),
-        *([] if bias is None else [Operand(ArgumentNumber.BIAS, bias)]),
-    ]
-
-    def arguments(source: int, weights: int, target: int, added: int | None = None) -> tuple[Any, ...]:
-        kind = (Propagation.TRAINING, Algorithm.CONVOLUTION_DIRECT)
-        return (*kind, source, weights, added, target, *_window(window))
-
-    return Recipe.of("convolution_forward", operands, arguments, adds=adds)
-
-
-@lru_cache(maxsize=RECIPES)
-def _backward_data(gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window) -> Recipe | None:
-    operands = [
-        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
-        Operand(ArgumentNumber.WEIGHTS, weight, Query.WEIGHTS, free=True),
-        Operand(ArgumentNumber.DIFF_SOURCE, data, written=True),
-    ]
-
-    def arguments(target: int, weights: int, source: int) -> tuple[Any, ...]:
-        return (Algorithm.CONVOLUTION_DIRECT, source, weights, target, *_window(window))
-
-    hint = _forward(data, weight, None, gout, window)
-    return None if hint is None else Recipe.of("convolution_backward_data", operands, arguments, hint)
-
-
-@lru_cache(maxsize=RECIPES)
-def _backward_weight(
-    gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
-) -> Recipe | None:
-    operands = [
-        Operand(ArgumentNumber.DIFF_DESTINATION, gout),
-        Operand(ArgumentNumber.SOURCE, data),
-        Operand(ArgumentNumber.DIFF_WEIGHTS, weight, Query.DIFF_WEIGHTS, free=True, written=True),
-        *([] if bias is None else [Operand(ArgumentNumber.DIFF_BIAS, bias, written=True)]),
-    ]
-
-    def arguments(target: int, source: int, weights: int, added: int | None = None) -> tuple[Any, ...]:
-        return (Algorithm.CONVOLUTION_DIRECT, source, weights, added, target, *_window(window))
-
-    hint = _forward(data, weight, bias, gout, window)
-    return None if hint is None else Recipe.of("convolution_backward_weights", operands, arguments, hint)
 
 
 def _forward_half(
@@ -116,7 +63,7 @@ def _forward_half(
     adds: bool = False,
 ) -> HalfPointwise | None:
     product = None if adds else forward_as_product(data, weight, bias, out, window)
-    packing = None if product is None else _forward(data, weight, bias, out, window)
+    packing = None if product is None else convolution_forward(data, weight, bias, out, window)
     return None if product is None or packing is None else HalfPointwise(product, packing)
 
 
@@ -139,7 +86,7 @@ def forward_by_images(
         of_images = images_of(data, count), weight, bias, images_of(out, count), window, adds
         kinds = (
             *(pointwise_convolution, winograd_convolution, forward_by_windows, split_convolution),
-            *(_forward_half, _forward),
+            *(_forward_half, convolution_forward),
         )
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
@@ -155,7 +102,7 @@ def backward_data_recipe(
 
     def make(count: int) -> DataPiece | None:
         of_images = images_of(gout, count), weight, images_of(data, count), window
-        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, data_as_product, _backward_data
+        kinds = winograd_data_gradient, data_by_windows, split_data_gradient, data_as_product, convolution_backward_data
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True)
@@ -173,7 +120,13 @@ def backward_weight_recipe(
 
     def make(count: int) -> WeightPiece | None:
         of_images = images_of(gout, count), images_of(data, count), weight, bias, window
-        kinds = winograd_weight_gradient, weight_by_windows, short_rows_gradient, weight_as_product, _backward_weight
+        kinds = (
+            winograd_weight_gradient,
+            weight_by_windows,
+            short_rows_gradient,
+            weight_as_product,
+            convolution_backward_weights,
+        )
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, True, False, *([] if bias is None else [False]))
@@ -186,12 +139,6 @@ def plain_forward_recipe(
 ) -> ConvolutionRecipe | None:
     """A convolution without bias, of arrays data, weight and out; None where there is none."""
     return forward_by_images(data, weight, None, out, window)
-
-
-def _window(window: _Window) -> list[Any]:
-    """Stride, dilation, padding before and after, as oneDNN takes them: a dilation of 0 skips nothing."""
-    stride, dilate, pad = window
-    return [dims(numbers) for numbers in (stride, tuple(d - 1 for d in dilate), pad, pad)]
 
 
 def _weight(p: ConvolutionParams, weight: MemoryFormat) -> MemoryFormat:

@@ -19,10 +19,10 @@ from ...infer import size_of
 from ...linalg.batch_dot import backward, op
 from ...linalg.dot import DotParams
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes
+from ..onednn.library import library
+from ..runtime.packed_runs import bind_in_order
 from .half_product import HalfProduct, half_product
-from .library import library
 from .matmul import type_of
-from .primitive import bind_in_order
 from .product import FEWEST, LEAST, MOST, blocked_kernel
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Matrix products of float32 by oneDNN's matmul, for FullyConnected, its gradients, and products that share a weight.
+"""FullyConnected, its gradients, and products that share a weight, in float32: in blocks or by oneDNN's matmul.
 
     out = data @ weight.T + bias        gdata = gout @ weight        gweight = gout.T @ data
 

@@ -28,8 +28,10 @@ from opbox_protocol.mxnet import numpy_dtype
 
 from ...accumulation import NARROW
 from ...compute import Array, Mode, Temp
+from ..onednn.primitive import Operand, Recipe
+from ..runtime.memory_format import MemoryFormat
+from ..runtime.packed_runs import PackedRuns
 from .half_product import HalfProduct, half_product
-from .primitive import MemoryFormat, Operand, PackedRuns, Recipe
 
 __all__ = ["HalfPointwise", "data_as_product", "forward_as_product", "weight_as_product"]
 

@@ -24,12 +24,13 @@ from ...call_list import CallList
 from ...compute import Array, Temp
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes
 from ..algorithms.window_sums import window_sums
+from ..onednn.library import library
+from ..onednn.primitive import Recipe
+from ..onednn.reorder import reorder
+from ..runtime.memory_format import MemoryFormat
 from .blocked_gradients import BlockedDataGradient
 from .by_images import MOST
-from .library import library
-from .primitive import MemoryFormat, Recipe
 from .product import blocked_kernel
-from .reorder import reorder
 from .winograd_convolution import IMPLEMENTATION
 
 __all__ = ["DataGradient", "WindowedGradient", "data_gradient"]

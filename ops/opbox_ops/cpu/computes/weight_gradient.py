@@ -25,13 +25,14 @@ from ...call_list import CallList
 from ...compute import Array, Temp
 from ..algorithms.column_sums import column_sums
 from ..algorithms.window_sizes import WindowSizes
+from ..onednn.library import library
+from ..onednn.primitive import Recipe
+from ..onednn.reorder import plain_weight
+from ..runtime.memory_format import MemoryFormat
 from . import short_rows, window_products, winograd_convolution
 from .blocked_gradients import BlockedWeightGradient
 from .by_images import MOST
-from .library import library
-from .primitive import MemoryFormat, Recipe
 from .product import blocked_kernel
-from .reorder import plain_weight
 
 __all__ = ["WeightGradient", "weight_gradient"]
 

@@ -16,8 +16,9 @@ from ...compute import Array, Temp
 from ..algorithms.column_sums import column_sums
 from ..algorithms.short_rows import LONGEST, ShortRows, short_rows
 from ..algorithms.window_sizes import WindowSizes
+from ..onednn.primitive import Operand
+from ..runtime.memory_format import MemoryFormat
 from .plain_operands import filters_first, weight_gradient_operands, windows_of
-from .primitive import MemoryFormat, Operand
 from .product import has_fast_kernels
 
 __all__ = ["IMPLEMENTATION", "ShortRowsGradient", "short_rows_gradient"]

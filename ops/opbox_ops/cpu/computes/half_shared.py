@@ -16,14 +16,7 @@ from ...accumulation import is_narrow
 from ...bound_calls import as_one
 from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs, Temp
 from ...expression.conversion import converting, widened_call
-from ...nn.shared_product import (
-    STACKED,
-    SUMMED,
-    SharedProductParams,
-    stack,
-    stacked_by,
-    stacked_temps,
-)
+from ...nn.shared_product import STACKED, SUMMED, SharedProductParams, stack, stacked_by, stacked_temps
 from .half_product import HalfProduct, half_product
 from .matmul import SummedProducts, summed_products
 
