@@ -21,7 +21,7 @@ from .pointwise import ExpressionRule, Pointwise, in_order, program_of
 from .program import Program
 from .summing import stretched_axes, sum_to
 
-__all__ = ["kernel_of", "pointwise", "prepare", "reusable", "temps_for", "temps_for_all"]
+__all__ = ["kernel_of", "pointwise", "prepare", "rebinding", "temps_for", "temps_for_all"]
 
 
 def pointwise(op: Op, rule: ExpressionRule, temps: TempsRule | None = None) -> Op:
@@ -33,7 +33,7 @@ def pointwise(op: Op, rule: ExpressionRule, temps: TempsRule | None = None) -> O
     """
     op.set_attr("FExpression", rule)
 
-    @op.compute(temps=temps or temps_for(rule), prepares=True, rebind=reusable(rule))
+    @op.compute(temps=temps or temps_for(rule), prepares=True, rebind=rebinding(rule))
     def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
         prepared = ctx.prepared
         if prepared is not None and (rule, id(ctx)) not in prepared:
@@ -87,8 +87,8 @@ def _for_alike(
     return bind
 
 
-def reusable(rule: ExpressionRule) -> RebindRule:
-    """The rule `reusable` of a compute that calls `prepare`."""
+def rebinding(rule: ExpressionRule) -> RebindRule:
+    """The rule `rebind` of a compute that calls `prepare`."""
 
     def rule_for_arrays(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
         ins = [array.dtype for array in inputs]

@@ -85,7 +85,7 @@ def matrix(p: FullyConnectedParams, data: Array) -> Array:
     return data.reshape(size_of(data.shape[:-1]), data.shape[-1])
 
 
-def _reusable(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
+def _rebind(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable | None:
     if inputs[0].ndim != 2 or is_narrow(outputs[0].dtype):
         return None
     dot, add = ctx.xp.dot, ctx.xp.add  # the same bits as matmul's, in half the time for small arrays
@@ -111,7 +111,7 @@ def _all_contiguous(arrays: Arrays) -> bool:
 
 
 # A step of a plan is little more than its product for small arrays, so nothing else is left for when it runs.
-@op.compute("cpu", accepts=_is_plain_product, prepares=True, rebind=_reusable)
+@op.compute("cpu", accepts=_is_plain_product, prepares=True, rebind=_rebind)
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     data = matrix(p, inputs[0])
     if not _all_contiguous(inputs) or data.shape[0] * inputs[1].size > MOST:
@@ -128,7 +128,7 @@ def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     return call
 
 
-@op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs), rebind=_reusable)
+@op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs), rebind=_rebind)
 def _forward(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     data, weight = matrix(p, inputs[0]), inputs[1]
     out = outputs[0].reshape(data.shape[0], p.num_hidden)

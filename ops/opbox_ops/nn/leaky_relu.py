@@ -25,7 +25,7 @@ from ..accumulation import accumulation_type
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
-from ..expression.operators import prepare, reusable, temps_for
+from ..expression.operators import prepare, rebinding, temps_for
 from ..expression.pointwise import Pointwise, fixed
 from ..gradient import backward_node
 from ..infer import FLOATS, ShapeList, TypeList, all_same_type, show_shape, summary
@@ -158,7 +158,7 @@ def _temps(p: LeakyReLUParams, call: CallSpec) -> list[Temp]:
     return [*temps_for(_DRAWN)(p, drawn), Temp(mask.shape, mask.dtype)]
 
 
-@op.compute(temps=_temps, prepares=True, rebind=reusable(_formulas))
+@op.compute(temps=_temps, prepares=True, rebind=rebinding(_formulas))
 def _(p: LeakyReLUParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     if p.act_type != "rrelu":
         return prepare(_formulas, p, ctx, inputs, outputs)

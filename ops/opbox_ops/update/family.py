@@ -22,7 +22,7 @@ from ..bound_calls import Call
 from ..compute import Arrays, OpContext, Outputs
 from ..cuda.updates import ManySteps
 from ..expression.language import Expression, definitions
-from ..expression.operators import prepare, reusable, temps_for
+from ..expression.operators import prepare, rebinding, temps_for
 from ..expression.pointwise import Pointwise
 from ..infer import TypeList, all_same_shape
 from ..params import Field, Float, Params
@@ -116,7 +116,7 @@ def declare(
 
     op.set_attr("FExpression", formulas)
 
-    @op.compute("cpu", temps=temps_for(formulas), prepares=True, rebind=reusable(formulas))
+    @op.compute("cpu", temps=temps_for(formulas), prepares=True, rebind=rebinding(formulas))
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
         return prepare(formulas, p, ctx, inputs, outputs)
 
