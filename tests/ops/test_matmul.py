@@ -123,7 +123,7 @@ def test_an_operator_called_by_itself_gives_the_bits_of_a_graph(case):
 def test_what_is_written_on_the_way_lives_as_long_as_the_call(sides, rebound, product_kernels):
     """A call by itself leaves nothing else that refers to its temporaries: freed, they would be another array's."""
     if product_kernels == "oneDNN":
-        recipe = product.product_recipe((70, 33, 17), False, sides, free=not rebound)
+        recipe = product.matmul_primitive((70, 33, 17), False, sides, free=not rebound)
     else:
         recipe = blocked_recipe((70, 33, 17), False, sides)
     temps = [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
@@ -168,7 +168,7 @@ def test_data_is_reordered_for_a_weights_gradient_where_its_rows_share_sets_of_t
 
     def is_reordered(rows, hidden, features):
         recipe = product.weight_gradient_product(rows, hidden, features)
-        plain = product.product_recipe((hidden, rows, features), False, (True, False))
+        plain = product.matmul_primitive((hidden, rows, features), False, (True, False))
         assert recipe is not None
         assert plain is not None
         return sum(temp.shape[0] for temp in recipe.temps) > sum(temp.shape[0] for temp in plain.temps)

@@ -130,7 +130,7 @@ class BlockedRecipe:
 def blocked_recipe(
     sizes: tuple[int, int, int], bias: bool, transposed: tuple[bool, bool], free: bool = False, adds: bool = False
 ) -> BlockedRecipe | None:
-    """Return the recipe of out = a @ b, as `product_recipe` does; None where there are no compiled functions."""
+    """Return the recipe of out = a @ b, as `matmul_primitive` does; None where there are no compiled functions."""
     kernel = blocked_product()
     product = ProductSizes(*sizes, transposed, reads_packed=free)
     return None if kernel is None else BlockedRecipe(kernel, product, bias, adds, free)

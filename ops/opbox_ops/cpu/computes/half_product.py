@@ -25,7 +25,7 @@ from ...expression.conversion import converting
 from ...nn.fully_connected import FullyConnectedParams, backward, op
 from ..onednn.cache import RECIPES
 from ..onednn.library import library
-from ..onednn.matmul_primitive import Sizes, if_fast, product_recipe
+from ..onednn.matmul_primitive import Sizes, if_fast, matmul_primitive
 from ..onednn.primitive import Operand, Recipe
 from ..runtime.packed_runs import bind_in_order
 from .matmul import features_of, type_of
@@ -72,14 +72,14 @@ class HalfProduct:
 def half_product(
     dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: tuple[bool, bool], batch: int | None = None
 ) -> HalfProduct | None:
-    """out = a @ b, as `product_recipe` has it; None where oneDNN is not to compute it."""
+    """out = a @ b, as `matmul_primitive` has it; None where oneDNN is not to compute it."""
     dnnl = library()
     if dnnl is None or not 0 < math.prod(sizes) * (1 if batch is None else batch) < MOST:
         return None
     few = math.prod(sizes) <= MOST_SMALL or min(sizes) <= MOST_ROWS
     if dtype.name not in dnnl.multiplied_types and not (dtype == np.float16 and few):
         return None
-    recipe = if_fast(product_recipe(sizes, bias, transposed, dtype=dtype, batch=batch))
+    recipe = if_fast(matmul_primitive(sizes, bias, transposed, dtype=dtype, batch=batch))
     return None if recipe is None else HalfProduct(recipe, sizes[2] if bias and dtype == np.float16 else 0)
 
 
@@ -88,7 +88,7 @@ def half_packing_recipe(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transpos
     product = half_product(dtype, sizes, bias, (False, transposed))
     if product is None or product.widened or dtype.name not in getattr(library(), "multiplied_types", ()):
         return None
-    recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, dtype=dtype))
+    recipe = if_fast(matmul_primitive(sizes, bias, (False, transposed), free=True, dtype=dtype))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
 
 

@@ -19,7 +19,7 @@ from ...compute import Array
 from ...cuda.product import matmul
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes, blocked_product
 from ..onednn.cache import RECIPES
-from ..onednn.matmul_primitive import Sizes, if_fast, product_recipe
+from ..onednn.matmul_primitive import Sizes, if_fast, matmul_primitive
 from ..onednn.primitive import Recipe
 from .blocked_recipe import BlockedRecipe, blocked_recipe
 
@@ -73,7 +73,7 @@ ProductRecipe: TypeAlias = Recipe | BlockedRecipe
 @cache
 def has_fast_kernels() -> bool:
     """Return whether this processor has oneDNN's kernels for AVX-512; its others are no faster than OpenBLAS."""
-    recipe = product_recipe((64, 64, 64), False, (False, True))
+    recipe = matmul_primitive((64, 64, 64), False, (False, True))
     return if_fast(recipe) is not None
 
 
@@ -166,7 +166,7 @@ def fast_product(
     if in_blocks and blocked_kernel() is not None:
         fewest = FEWEST_IN_BLOCKS if transposed else FEWEST, FEWEST, FEWEST
         return None if _is_left_to_blas(sizes, fewest) else blocked_recipe(sizes, bias, (False, transposed), adds=adds)
-    return None if _is_left_to_blas(sizes) else if_fast(product_recipe(sizes, bias, (False, transposed), adds=adds))
+    return None if _is_left_to_blas(sizes) else if_fast(matmul_primitive(sizes, bias, (False, transposed), adds=adds))
 
 
 def packing_recipe(
@@ -180,7 +180,7 @@ def packing_recipe(
         return None
     if in_blocks and blocked_kernel() is not None:
         return blocked_recipe(sizes, bias, (False, transposed), free=True, adds=adds)
-    recipe = if_fast(product_recipe(sizes, bias, (False, transposed), free=True, adds=adds))
+    recipe = if_fast(matmul_primitive(sizes, bias, (False, transposed), free=True, adds=adds))
     return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
 
 
@@ -195,4 +195,4 @@ def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = 
     if _is_left_to_blas(sizes):
         return None
     reordered = math.prod(sizes) >= LEAST_REORDERED and features * np.float32().nbytes % SHARED_SETS == 0
-    return if_fast(product_recipe(sizes, False, (True, False), reordered, adds))
+    return if_fast(matmul_primitive(sizes, False, (True, False), reordered, adds))

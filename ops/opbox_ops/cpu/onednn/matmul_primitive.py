@@ -13,7 +13,7 @@ from .cache import RECIPES
 from .library import ArgumentNumber, Query
 from .primitive import Operand, Recipe
 
-__all__ = ["Sizes", "if_fast", "product_recipe"]
+__all__ = ["Sizes", "if_fast", "matmul_primitive"]
 
 SINGLE = 1 << 22
 """Multiplications up to which a product runs in one thread: waking another takes as long as it would save."""
@@ -24,7 +24,7 @@ Sizes: TypeAlias = tuple[int, int, int]
 
 
 @lru_cache(maxsize=RECIPES)
-def product_recipe(
+def matmul_primitive(
     sizes: Sizes,
     bias: bool,
     transposed: tuple[bool, bool],
@@ -60,6 +60,6 @@ def product_recipe(
     return Recipe.of("matmul", operands, arguments, single=math.prod((*lead, *sizes)) <= SINGLE, adds=adds)
 
 
-def if_fast(recipe: Recipe | None) -> Recipe | None:
-    """The recipe, if it runs by a kernel for AVX-512; else None."""
-    return recipe if recipe is not None and recipe.implementation.startswith("brg:avx512") else None
+def if_fast(primitive: Recipe | None) -> Recipe | None:
+    """The primitive, if it runs by a kernel for AVX-512; else None."""
+    return primitive if primitive is not None and primitive.implementation.startswith("brg:avx512") else None

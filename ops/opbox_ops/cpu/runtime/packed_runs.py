@@ -12,14 +12,14 @@ __all__ = ["PackedRuns", "bind_in_order"]
 
 
 def bind_in_order(
-    recipes: Sequence[Any], temps: Sequence[Array], arrays: Sequence[Sequence[Array] | None]
+    routines: Sequence[Any], temps: Sequence[Array], arrays: Sequence[Sequence[Array] | None]
 ) -> list[Callable[[], Any]]:
-    """Bind recipes whose temporaries come one behind the other; none for a recipe that is None, or has no arrays."""
-    rooms, runs = iter(temps), []
-    for recipe, operands in zip(recipes, arrays, strict=True):
-        own = [] if recipe is None else list(islice(rooms, len(recipe.temps)))
-        if recipe is not None and operands is not None:
-            runs.append(recipe.bind(own, operands))
+    """Bind routines whose temporaries come one behind the other; none for a routine that is None, or has no arrays."""
+    scratch, runs = iter(temps), []
+    for routine, operands in zip(routines, arrays, strict=True):
+        own = [] if routine is None else list(islice(scratch, len(routine.temps)))
+        if routine is not None and operands is not None:
+            runs.append(routine.bind(own, operands))
     return runs
 
 
