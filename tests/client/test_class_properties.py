@@ -34,9 +34,9 @@ def test_the_default_context_is_set() -> None:
 
 def test_names_and_attributes_come_of_the_current_scope() -> None:
     mx.name.NameManager.current = mx.name.Prefix("net_")
-    mx.AttrScope.current = mx.AttrScope(a="1")
     assert mx.name.NameManager.current.get(None, "fc") == "net_fc0"
     assert mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=2).name == "net_fullyconnected0"
+    mx.AttrScope.current = mx.AttrScope(a="1")
     assert mx.sym.Variable("y").list_attr() == {"a": "1"}
     assert mx.AttrScope.current.get({"b": "2"}) == {"a": "1", "b": "2"}
 
