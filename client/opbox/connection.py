@@ -112,7 +112,7 @@ def device_rows() -> list[dict[str, Any]]:
 
 
 def refresh_operators() -> list[str]:
-    """Learn the engine's further operators: their names, which `mx.sym` and `mx.nd` have functions for from here on."""
+    """Learn the engine's further operators, add their functions to `mx.sym` and `mx.nd`, and return their names."""
     operators = transport().call("GET", routes.OPERATORS).header["operators"]
     new = [op for op in operators if _schema.find(op["name"]) is None and not op["name"].startswith("_backward")]
     _schema.extend(new)

@@ -60,12 +60,12 @@ class Pending:
         return self._value
 
     def settle(self, value: Any = None, error: Exception | None = None) -> None:
-        """Note what has come; the batch then lets those through who wait for it."""
+        """Store the result; the batch then releases its waiting callers."""
         self._value, self._error = value, error
 
 
 class CommandBatch:
-    """Commands that travel together, and who waits for what of them.
+    """A batch of commands with the callers that wait for its results.
 
     Attributes:
         waited_for: whether somebody waits for it, though it brings nothing.
@@ -151,18 +151,18 @@ class CommandBatch:
 
     @property
     def waits(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a caller waits for the batch."""
         return self.waited_for or bool(self.fetched or self.described)
 
     def fail(self, error: Exception) -> None:
-        """Give everybody who waits this error."""
+        """Pass this error to all waiting callers."""
         self.error = error
         for pending in (*self.fetched.values(), *self.described.values()):
             pending.settle(error=error)
         self.done.open()
 
     def settle(self, reply: Reply) -> None:
-        """Give everybody who waits what has come."""
+        """Pass the results to all waiting callers."""
         for name, pending in self.fetched.items():
             pending.settle(reply.tensors[name])
         if self.described:

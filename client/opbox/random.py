@@ -37,7 +37,7 @@ __all__ = [
 
 
 def seed(seed_state: int, ctx: Any = "all") -> None:
-    """Start the random streams anew.
+    """Restart the random streams from a seed.
 
     Args:
         seed_state: an integer of any sign; its last 64 bits count.

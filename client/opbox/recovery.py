@@ -1,4 +1,4 @@
-"""Recovery: the server saves a program's arrays every so many steps, and the program goes on from there after a loss.
+"""Recovery: saves a program's arrays on the server every few steps, to continue there after a loss.
 
 saved = mx.Recovery("run", every=50)
 saved.watch({"w": w}, [executor])
@@ -36,7 +36,7 @@ PAUSE_S = 0.5
 
 
 class Recovery:
-    """Checkpoints of arrays on the server (it needs OPBOX_STATE_DIR), from which a program goes on after a loss.
+    """Checkpoints of arrays on the server, to continue from after a loss; the server needs OPBOX_STATE_DIR.
 
     The handles stay good: arrays and executors have the numbers in the new session that they had in the lost one. What
     is neither watched nor bound in a watched executor is gone.
@@ -65,7 +65,7 @@ class Recovery:
         self._command: dict[str, Any] = {}
 
     def watch(self, arrays: Mapping[str, NDArray], executors: Sequence[Executor] = ()) -> None:
-        """Save these arrays from here on, and bind these executors anew after a loss; the first time now, and waits.
+        """Save these arrays from now on, the first time at once; bind these executors again after a loss.
 
         Raises:
             MXNetError: the server has no place for checkpoints, or no more of it.
@@ -111,7 +111,7 @@ class Recovery:
         return self._session is not None and self._session.lost
 
     def recover(self, error: MXNetError, passed_over: int = 0) -> tuple[int, frozenset[str]]:
-        """Go on from the last checkpoint, in a new session; waits for a server that restarts.
+        """Continue from the last checkpoint in a new session; wait for a server that restarts.
 
         Args:
             error: what a step raised.

@@ -137,7 +137,7 @@ class Session(AfterFork):
         self._limits = RequestLimits(answer.get("limits", {}), self._transport.address)
 
     def reopen(self) -> None:
-        """Begin anew on the engine, which has lost the session; what was on its way fails with the loss.
+        """Start a new session after the engine lost the old one; commands in flight fail.
 
         Ids go on, so that what is restored may have the ids that it had.
         """
@@ -493,7 +493,7 @@ class Session(AfterFork):
             self._send(batch)
 
     def _send(self, batch: CommandBatch) -> None:
-        """Send a batch and give out what comes back; errors go to those who wait."""
+        """Send a batch and distribute its results; errors go to the waiting callers."""
         if self._broken is not None or batch.path != self._path:
             batch.fail(self._broken or TransportError("the session was begun anew: its arrays are gone"))
             return

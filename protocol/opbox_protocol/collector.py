@@ -60,7 +60,7 @@ def collection_paused() -> Iterator[None]:
 
 
 def _let_age() -> None:
-    """In a user's own process, which nobody tends: what was set aside counts as old; seldom, look through all of it."""
+    """In a user's own process: treat frozen objects as old, and rarely scan all of them."""
     global _set_aside
     gc.unfreeze()
     if _set_aside > GROWN:

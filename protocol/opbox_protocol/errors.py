@@ -172,7 +172,7 @@ class ForbiddenError(MXNetError):
 
 
 class NotFoundError(MXNetError):
-    """No such session, array, executor, graph or operator (or it is somebody else's)."""
+    """Unknown session, array, executor, graph or operator, or one of another owner."""
 
     status = 404
 
@@ -256,13 +256,13 @@ class QuotaError(MXNetError):
 
 
 class StorageError(QuotaError):
-    """No room for a checkpoint, in the owner's quota or on the disk: waiting makes none, deleting does."""
+    """No space for a checkpoint in the owner's quota or on disk; deleting others helps, waiting does not."""
 
     status = 507
 
 
 class CancelledError(MXNetError):
-    """The call was ended on request, or because nobody waited for it any more, before it was done."""
+    """The call was cancelled on request, or because its client went away."""
 
     status = 499
 

@@ -91,7 +91,7 @@ class FreedMemory:
         self._returned = time.monotonic()
 
     def _note_gone(self) -> None:
-        """Count what has been freed since the last look with those that kept it."""
+        """Count what collected holders have freed since the last call."""
         if not self._awaited:
             return
         with self._lock:

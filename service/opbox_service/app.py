@@ -86,7 +86,7 @@ class ApiProcess:
         return self._metrics.text(), self._metrics.content_type
 
     def cancel(self, owner: str, request_id: str) -> bool:
-        """Stop a request of the owner's; False when there is none of that id."""
+        """Stop an owner's request; return False if the id is unknown."""
         return self._cancel(owner, request_id)
 
     def events(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:

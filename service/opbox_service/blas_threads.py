@@ -14,7 +14,7 @@ __all__ = ["restart_blas_threads"]
 
 
 def restart_blas_threads() -> bool:
-    """Have OpenBLAS read how long its threads wait, and start them anew at its next product; whether it does.
+    """Make OpenBLAS read its waiting time again and restart its threads; return whether it does.
 
     It reads the variable when it is loaded. What is called here is what OpenBLAS itself calls around a fork: it is left
     alone where other threads of Python's may be in the middle of a product, and where NumPy has another library.

@@ -41,7 +41,7 @@ def size_class(nbytes: int) -> int:
 
 
 class Segment:
-    """One buffer. `fd` is None when it is this process's own."""
+    """A buffer; `fd` is None if it is private to this process."""
 
     __slots__ = ("fd", "idle_since", "memory", "number", "sent", "size")
 

@@ -168,7 +168,7 @@ class AnswerLimit:
         self.check_size(subject, nbytes, values)
 
     def check_size(self, subject: str, nbytes: int, values: int) -> None:
-        """LimitError when so many bytes, or values, are too many."""
+        """Raise LimitError for too many bytes or values."""
         if nbytes > self.nbytes:
             raise LimitError(f"{subject}: expected at most {self.nbytes} bytes, got {nbytes}: ask for less at a time")
         if self.values is not None and values > self.values:
@@ -180,7 +180,7 @@ class AnswerLimit:
 
 @dataclass(slots=True)
 class Call:
-    """A request that has been read; nobody changes it. Its tensors live until the answer is given.
+    """A validated request, never changed. Its tensors live until the answer is sent.
 
     Attributes:
         route, parameters: its route, and the parameters in its path.

@@ -40,7 +40,7 @@ class CheckpointStore(Protocol):
     """Interface of a checkpoint store: the state directory, or the process that writes to it."""
 
     def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
-        """Write a checkpoint, in the place of the one of this name; it is on the disk when this returns.
+        """Write a checkpoint, replacing one of the same name; it is on disk when this returns.
 
         Raises:
             StorageError: the owner has too many, or too many bytes of them; or the disk is full.
@@ -51,7 +51,7 @@ class CheckpointStore(Protocol):
 
 
 def check_available(store: S | None) -> S:
-    """The store; UnsupportedError where there is none."""
+    """Return the store; raise UnsupportedError without one."""
     if store is None:
         raise UnsupportedError(
             "checkpoint: expected a server with a directory for them, got one without: set OPBOX_STATE_DIR"

@@ -181,7 +181,7 @@ class Engine:
             return None
 
     def adopt(self, owner: str, quota: OwnerQuota | None, fd: int) -> ServerSession:
-        """Go on with a session that another process had; `fd` is its image (`session.moving`).
+        """Continue a session of another process from its image `fd` (`session.moving`).
 
         Raises:
             MXNetError: there is no room for it here.

@@ -1,4 +1,4 @@
-"""The socket that a server listens on: its own, or one that systemd has opened for it; and what systemd is told."""
+"""The listening socket, opened by the server or by systemd, and notifications to systemd."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _activated(number: int) -> socket.socket:
 
 
 def notify(state: str) -> None:
-    """Tell systemd of a state, `READY=1` or `STOPPING=1`, where it asks to be told (sd_notify)."""
+    """Notify systemd of a state, `READY=1` or `STOPPING=1`, if it wants notifications (sd_notify)."""
     place = os.environ.get("NOTIFY_SOCKET")
     if not place:
         return

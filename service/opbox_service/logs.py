@@ -43,7 +43,7 @@ def exceptions_of(error: BaseException) -> Exceptions:
 
 
 class LogStream:
-    """A stream whose writes may fail, as on a full disk: that no line can be logged must not stop what is told of."""
+    """A stream that ignores write errors, so that a full disk does not stop the server."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

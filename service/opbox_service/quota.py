@@ -27,7 +27,7 @@ FULL_DEVICE = (
 GRAIN = 16 << 20
 """Bytes that a budget takes from its parent at a time, so that most allocations need no parent."""
 NO_LIMIT: tuple[int, Mapping[str, int]] = (0, {})
-"""The quotas of an owner who may have as much as the others."""
+"""The quotas of an owner without limits of their own."""
 SMALL = 1 << 16
 """Arrays up to this size are checked on allocation, and counted only when they are kept."""
 

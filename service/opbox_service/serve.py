@@ -210,7 +210,7 @@ class Server(uvicorn.Server):
 
 
 def say(sentence: str, *, warns: bool = False) -> None:
-    """Tell who started the server: a line on a terminal, an entry of the log where nobody watches."""
+    """Print a line on a terminal, or write a log entry elsewhere."""
     if sys.stderr.isatty():
         print(f"opbox serve: {sentence}", file=sys.stderr, flush=True)
     elif warns:

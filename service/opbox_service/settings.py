@@ -313,7 +313,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def embedded(cls) -> Settings:
-        """For an engine inside the user's own process: nobody to be protected from but oneself."""
+        """Settings without limits, for an engine inside the user's own process."""
         huge = 1 << 62
         return cls(
             token=None,  # OPBOX_TOKEN may be meant for a server; nothing here asks for one

@@ -99,7 +99,7 @@ class Turn:
 
 
 class _NoTurn:
-    """The turn of a call where calls take none: nobody waits for it."""
+    """A turn for calls that need none."""
 
     __slots__ = ()
     wanted = False
@@ -251,7 +251,7 @@ class Turns:
         resume.wait()
 
     def lend(self, turn: Turn, job: Job) -> None:
-        """Give the place to who waits next, or to who comes, until `take_back`."""
+        """Lend the slot to the next waiting or arriving call, until `take_back`."""
         with self._lock:
             self._charge(turn, job)
             self._leave(turn, job)
@@ -309,7 +309,7 @@ class Turns:
             self._account(job).at_work -= 1
 
     def _has_place(self, owner: _Owner) -> bool:
-        """True if a call of the owner may begin at once. Where a place is free, who waits has all that are his."""
+        """True if a call of the owner may begin at once."""
         return len(self._running) < self._slots and owner.at_work < self._most_of_owner and not owner.waits
 
     def _wait_on(self, again: Job) -> None:

@@ -81,7 +81,7 @@ class Drawing:
 
     @property
     def source(self) -> str:
-        """The whole network in graphviz's language, unfolded, for who wants to lay it out with that."""
+        """The whole network in graphviz's language, unfolded, for layout by graphviz."""
         return dot(self._network, self.name, self.node_attrs)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:

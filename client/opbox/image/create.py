@@ -111,7 +111,7 @@ def color_augmenters(
 
 
 def by_channel(name: str, value: Any) -> Any:
-    """A mean or a standard deviation ("mean", "std") as an array; ImageNet's where it is True, None where it is None.
+    """Return a mean or standard deviation as an array: ImageNet's for True, None for None.
 
     Raises:
         AssertionError: something else.

@@ -236,7 +236,7 @@ class ImageIter(DataIter):
     def _place_sample(
         self, batch_data: Image, batch_label: Image, position: int, image: Image, label: Any, place: str
     ) -> bool:
-        """Put a sample into a batch; False for one that is none."""
+        """Put a sample into a batch; return False for an invalid one."""
         try:
             self.check_valid_image([image])
         except RuntimeError:

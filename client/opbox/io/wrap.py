@@ -1,4 +1,4 @@
-"""Iterators around iterators: a number of batches of one's own, and loading ahead in threads."""
+"""Iterators around iterators: epochs of a chosen length, and loading ahead in threads."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Binding:
         return [DataDesc.get_batch_axis(output.attr("__layout__")) for output in self._symbol]
 
     def reshape(self, data_shapes: Any, label_shapes: Any) -> None:
-        """Use other input shapes from here on; the parameters stay."""
+        """Use other input shapes from now on; the parameters stay."""
         self.data, self.labels = described(self._names, data_shapes, label_shapes)
         descs = [*self.data, *(self.labels or [])]
         size = next((int(desc.shape[_axis(desc)]) for desc in descs if _axis(desc) >= 0), None)

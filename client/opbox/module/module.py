@@ -272,7 +272,7 @@ class Module(BaseModule):
         self._binding = None
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Use other input shapes from here on; the parameters stay."""
+        """Use other input shapes from now on; the parameters stay."""
         self._bound.reshape(data_shapes, label_shapes)
 
     # ---- parameters

@@ -77,7 +77,7 @@ class Parameters:
         return f"add it to {kind}, or let allow_missing=True leave it to the initializer"
 
     def unknown(self, arg_params: Values | None, aux_params: Values | None) -> str | None:
-        """The sentence about the first name that is none of the symbol's; None where all are."""
+        """Return a sentence about the first name that the symbol lacks; None if it has all."""
         known: Iterable[tuple[Values | None, list[str], str]] = (
             (arg_params, self._names.arguments, "arguments"),
             (aux_params, self._names.auxiliary, "aux states"),

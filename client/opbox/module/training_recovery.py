@@ -105,7 +105,7 @@ class TrainingRecovery:
         self._begun = self._recovery.steps + 1
 
     def recover(self, error: MXNetError) -> None:
-        """Go on from the last checkpoint; see `Recovery.recover`. The step that was begun is passed over."""
+        """Continue from the last checkpoint, skipping the step in progress; see `Recovery.recover`."""
         _, names = self._recovery.recover(error, max(0, self._begun - self._recovery.steps))
         steps = self._anchor = self._recovery.steps
         training, updater = self._training, self._training.updater

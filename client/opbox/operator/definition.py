@@ -168,7 +168,7 @@ class CustomOperator(Operator):
 
 
 def prop_signature(op_type: str, cls: type, parameters: Mapping[str, str]) -> Signature:
-    """The names that a Prop tells.
+    """Return the names that a Prop declares.
 
     Raises:
         MXNetError: it tells something else than lists of strings.
@@ -232,12 +232,12 @@ def find(kind: str, attrs: Mapping[str, str]) -> CustomOperator:
 
 
 def native_signature(cls: Any, attrs: Mapping[str, str]) -> Signature:
-    """The names that an instance tells."""
+    """Return the names that an instance declares."""
     return instance_signature(rebuilt(cls, attrs))
 
 
 def instance_signature(instance: Any) -> Signature:
-    """The names that a NumpyOp or NDArrayOp tells."""
+    """Return the names that a NumpyOp or NDArrayOp declares."""
     name = type(instance).__name__
     return Signature(
         _names(name, "list_arguments", instance.list_arguments()),

@@ -1,4 +1,4 @@
-"""Getting operators' code to the session that is to run it: once each, before the first graph that needs it.
+"""Sends operators' code to a session, once each, before the first graph that needs it.
 
 An engine of this very process is handed the classes themselves (closures and breakpoints work); any other gets their
 source. A node on its way names its code by hash in the hidden attribute `__code__`, so a name that is registered anew

@@ -107,7 +107,7 @@ def pause(profile_process: str = "worker") -> None:
 
 
 def resume(profile_process: str = "worker") -> None:
-    """Go on after `pause`."""
+    """Continue after `pause`."""
     _check_process("resume: profile_process", profile_process, KeyError)
     RECORDING.paused = False
     RECORDING.apply()

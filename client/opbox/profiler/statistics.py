@@ -65,7 +65,7 @@ class Statistics:
         entry.min, entry.max = min(entry.min, entry.total), max(entry.max, entry.total)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset the statistics."""
         self._sums.clear()
 
     def table(self, key: SortKey, ascending: bool) -> str:

@@ -129,7 +129,7 @@ class Books:
     # -- what is used -------------------------------------------------------------------------------------------
 
     def check_sessions(self, owner: str, opening: int = 0) -> None:
-        """QuotaError when the owner has as many sessions as may be, with so many that are being made."""
+        """Raise QuotaError if the owner has all allowed sessions, counting those being opened."""
         limit = self.accounts.of(owner).sessions
         if self.sessions_of(owner) + opening >= limit:
             raise QuotaError(too_many_sessions(limit))
@@ -177,7 +177,7 @@ class Books:
         self.history.begin(owner, opened)
 
     def session_moved(self, owner: str, session: str) -> None:
-        """An owner's session has a process of its own from here on: code has come for it."""
+        """Record that an owner's session got a process of its own, because code arrived."""
         self.audit.note("session.moved", owner, session=session, code=True)
 
     def session_ended(self, owner: str, session: str, reason: str) -> None:

@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 
 class Series:
-    """A curve: as many of the reported points as there is room for, evenly spread, and the latest."""
+    """A curve: a limited number of the reported points, evenly spread, and the latest."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -110,7 +110,7 @@ class SessionHistory:
         self._ended: dict[str, int] = {}
 
     def begin(self, owner: str, opened: Mapping[str, Any]) -> None:
-        """Note a session, from the answer to who opened it."""
+        """Record a session, from the answer to its opening."""
         record = SessionRecord(opened["id"], opened["device"], opened["script"], opened["host"], time.time())
         self._owners.setdefault(owner, {})[record.id] = record
 
@@ -129,7 +129,7 @@ class SessionHistory:
             del records[min(past, key=lambda record: record.ended or 0.0).id]
 
     def report(self, owner: str, id: str, report: ReportedMetrics) -> None:
-        """Add what a session's program reported to its curves; of many names those that came first have one."""
+        """Add a program's reports to its curves; beyond the maximum, new names are ignored."""
         record = self._owners.get(owner, {}).get(id)
         if record is None:
             return

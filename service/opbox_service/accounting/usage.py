@@ -211,7 +211,7 @@ class UsageLedger:
         return self._flushing
 
     def close(self) -> None:
-        """Write what is left, and let go of the file."""
+        """Write what is left and close the file."""
         self._thread.submit(self._write)
         self._thread.submit(self._database.close)
         self._thread.shutdown(wait=True)

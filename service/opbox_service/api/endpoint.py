@@ -185,7 +185,7 @@ class Endpoint:
                 del self._under_way[key]
 
     def cancel(self, owner: str, request_id: str) -> bool:
-        """Stop a request of the owner's; False when there is none of that id."""
+        """Stop an owner's request; return False if the id is unknown."""
         request = self._under_way.get((owner, request_id))
         if request is None:
             return False
@@ -211,7 +211,7 @@ class Endpoint:
         into: Callable[[memoryview, Receive], Awaitable[None]],
         take: Callable[[int], None],
     ) -> Lease | bytes:
-        """The body; one whose length nobody has stated is counted by `take` as it comes."""
+        """Receive the body; one of unstated length is counted by `take` as it arrives."""
         if length is None:
             return await self._chunked(request, receive, take) if b"transfer-encoding" in headers else b""
         if length == 0:
@@ -283,7 +283,7 @@ class _Bodies:
         self.counted = 0
 
     def take(self, nbytes: int) -> None:
-        """Count so many bytes more.
+        """Count `nbytes` more.
 
         Raises:
             QuotaError: the owner's bodies and answers are too many.

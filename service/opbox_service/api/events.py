@@ -78,7 +78,7 @@ class Events:
                 self._lists.clear()
 
     async def _message(self, owner: str, scopes: frozenset[Scope]) -> bytes:
-        """The event of now; those who may see the same share it."""
+        """Return the current event, shared by clients with the same rights."""
         key, now = (owner, scopes), time.monotonic()
         at, task = self._messages.get(key, (float("-inf"), None))
         if task is None or now - at > INTERVAL_S / 2:

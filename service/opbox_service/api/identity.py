@@ -53,7 +53,7 @@ class Identity:
 
 
 class Tokens:
-    """The tokens of the settings and of their files, known by digest, so that comparing tells nothing by its time.
+    """The tokens of settings and files, compared by digest so that timing reveals nothing.
 
     A header that has been accepted is known again by its hash, whose key is this process's secret.
 

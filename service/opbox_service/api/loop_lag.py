@@ -13,7 +13,7 @@ __all__ = ["LoopLag"]
 
 PERIOD_S = 0.005
 BEYOND_S = 2.0
-"""Seconds that the loop is looked at after the last request: buffers are let go of behind it."""
+"""Seconds to measure after the last request, while buffers are freed."""
 
 
 class LoopLag:

@@ -23,7 +23,7 @@ _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
 
 
 def content_length(headers: dict[bytes, bytes]) -> int | None:
-    """The Content-Length; None when there is none."""
+    """Return the Content-Length, or None."""
     text = headers.get(b"content-length")
     if text is None:
         return None

@@ -68,7 +68,7 @@ class RequestContext:
 
     @property
     def closes(self) -> bool:
-        """True if the connection ends with the answer: the server stops, or much that nobody wants is still to come."""
+        """True if the connection closes after the answer: the server stops, or an unwanted body is still arriving."""
         length = self.headers.get(b"content-length", b"0")
         much = b"transfer-encoding" in self.headers or len(length) > 6
         return self.last or (much and not self.whole)

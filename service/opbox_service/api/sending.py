@@ -95,7 +95,7 @@ async def send_compressed(context: RequestContext, response: RawResponse, send: 
 async def send_stream(
     context: RequestContext, response: RawResponse, receive: Receive, send: Send, stall_s: float
 ) -> None:
-    """Send what a stream yields until it ends, the client goes away, does not read, or its token is none any more."""
+    """Send a stream until it ends, the client goes away or does not read, or its token expires."""
     stream = response.stream
     assert stream is not None
     headers = [

@@ -68,7 +68,7 @@ class TableEntry(Protocol):
 
 
 class ArrayEntry:
-    """An array, and the memory that it uses; a budget of None where somebody else counts that.
+    """An array and its memory; the budget is None if another table counts it.
 
     Args:
         array: the array.
@@ -260,11 +260,11 @@ class ArrayTable:
         return self
 
     def array(self, id: int) -> Array:
-        """The array `id`; NotFoundError when there is none. It counts as written to: `read` is for who does not."""
+        """Return the array `id` and count it as written to (see `read`); raise NotFoundError if unknown."""
         return self.entry(id).array
 
     def read(self, id: int) -> Array:
-        """The array `id`, for a command that writes nothing to it; NotFoundError when there is none."""
+        """Return the array `id` for reading only; raise NotFoundError if unknown."""
         return self._array_entry(id).array
 
     def arrays(self, ids: Sequence[int]) -> list[Array]:
@@ -394,7 +394,7 @@ class ArrayTable:
             )
 
     def keep(self, id: int, array: Array) -> None:
-        """Give a number to a new array, and count its memory; QuotaError when there is no room."""
+        """Register a new array under an id and count its memory; raise QuotaError if the quota is full."""
         self.budget.keep(int(array.nbytes))
         self._entries[id] = ArrayEntry(array, self.budget)
 

@@ -1,4 +1,4 @@
-"""Checkpoints: checkpoint saves arrays with what it takes to go on with them, restore makes them anew in a session.
+"""Checkpoints: `checkpoint` saves arrays and the state of a program, `restore` loads them into a session.
 
 A checkpoint's file is a frame of the wire format behind its header's length: a JSON header, and the arrays' bytes.
 """
@@ -197,7 +197,7 @@ def _everything(
 
 
 def _read(name: str, data: Buffer) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """A checkpoint's header and tensors; BadRequestError when the file is none."""
+    """Read a checkpoint's header and tensors; raise BadRequestError for another file."""
     view = memoryview(data)
     try:
         if bytes(view[: len(MAGIC)]) != MAGIC:

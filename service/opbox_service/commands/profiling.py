@@ -18,7 +18,7 @@ MAX_TAKEN = 1 << 13
 
 
 class RecordProfile(Command):
-    """Time operators and commands from here on, as `record` says, and report times that were taken before."""
+    """Time operators and commands from now on, as `record` says, and report earlier times."""
 
     changes_arrays: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""Reports: what a training says of itself, its losses and metrics, for who watches it."""
+"""Reports: losses and metrics of a training, for display to its owner."""
 
 from __future__ import annotations
 

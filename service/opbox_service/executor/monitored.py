@@ -133,7 +133,7 @@ def _inner(plan: Plan, member: Step, array: Array, value: int) -> Array:
 
 
 class _InOrder:
-    """Shows a monitor the outputs of nodes in one order, whatever the order they come in.
+    """Shows a monitor the outputs of nodes in graph order, even if they are computed in another.
 
     Args:
         nodes: the nodes that will come, in the order to show them.

@@ -58,7 +58,7 @@ class Profile:
         return time.perf_counter_ns()
 
     def add(self, kind: str, name: str, operator: str, began: int, ended: int) -> None:
-        """Note that something ran from `began` to `ended`, which `now` has told."""
+        """Record an event from `began` to `ended`, times of `now`."""
         title = (kind, name[:MAX_NAME], operator[:MAX_NAME])
         number = self._titles.get(title)
         if number is None and len(self._titles) < MAX_TITLES:
@@ -95,7 +95,7 @@ class Profile:
         }
 
     def restore(self, image: dict[str, Any]) -> None:
-        """Go on where `image` was asked for."""
+        """Continue from `image`."""
         self.kinds, self.dropped = frozenset(image["kinds"]), image["dropped"]
         titles: Sequence[Sequence[str]] = image["titles"]
         self._titles = {(kind, name, operator): number for number, (kind, name, operator) in enumerate(titles)}

@@ -319,7 +319,7 @@ class BoundPlan:
         return RunProgress(self._layout(), values, flags, self.forwards, self.backwards, self.streams.snapshot())
 
     def resume(self, progress: RunProgress) -> None:
-        """Go on where `progress` was asked for; where values lie otherwise here, backward wants a forward run first."""
+        """Continue from `progress`; if the memory layout differs, backward needs a forward run first."""
         self.forwards, self.backwards = progress.forwards, progress.backwards
         if progress.streams is not None:
             self.streams.resume(progress.streams)
@@ -418,7 +418,7 @@ class BoundPlan:
         return Replay(self._backend, self._forward, self.streams), Replay(self._backend, backward, self.streams)
 
     def _unwritten(self, is_train: bool, parameters: int | None) -> int | None:
-        """The number that packed copies are to be good for in this run; None: none stay.
+        """Return the parameters' version for packed weights in this run; None: no weights stay packed.
 
         With a backward, an update is likely to follow each run: copies of the executor's own are made at the second
         inference with the same weights, and take no memory before.

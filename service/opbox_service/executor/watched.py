@@ -1,4 +1,4 @@
-"""Memory of which somebody has a copy, and whether it may have been written to since.
+"""Tracks whether memory may have changed since a copy of it was made.
 
 What counts is where arrays lie, not how they came to be: a view of rows, another shape, an output that is an argument's
 array are all caught.
@@ -32,7 +32,7 @@ class Watched:
         self.add(0, arrays)
 
     def add(self, owner: int, arrays: Iterable[Array]) -> None:
-        """Watch the memory of `arrays` for `owner`, from now on: whatever was known of it before is not any more."""
+        """Watch the memory of `arrays` for `owner` from now on, forgetting earlier state."""
         self._of[owner] = [byte_bounds(array) for array in arrays if array.size]
         self._merge()
 
@@ -44,7 +44,7 @@ class Watched:
         return bool(self._begins)
 
     def touch(self, array: Array) -> None:
-        """Note that somebody may write to `array`."""
+        """Note that `array` may be written to."""
         if self.overlaps((array,)):
             self.version += 1
 

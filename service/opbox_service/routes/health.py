@@ -46,7 +46,7 @@ class Place(Protocol):
         """The OpenAPI document."""
 
     def cancel(self, owner: str, request_id: str) -> bool:
-        """Stop a request of the owner's; False when there is none of that id."""
+        """Stop an owner's request; return False if the id is unknown."""
 
 
 def books_of(place: Place, call: Call) -> Books:

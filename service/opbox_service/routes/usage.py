@@ -75,7 +75,7 @@ def usage(place: Place, call: Call, done: Done) -> None:
 
 
 def all_usage(place: Place, call: Call, done: Done) -> None:
-    """The same of every owner who used anything in that time."""
+    """The usage of every owner who used anything in the last 31 days."""
     books = books_of(place, call)
     days = books.usage.days()
     done(Answer({"owners": [_described(owner, days[name]) for name, owner in books.json_of(days).items()]}))

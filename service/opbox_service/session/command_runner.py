@@ -26,7 +26,7 @@ _log = Logger("opbox.sessions")
 
 
 class CommandRunner:
-    """Runs commands one after the other; who calls it sees to it that one batch runs at a time.
+    """Runs commands one after the other. The caller must run one batch at a time.
 
     Args:
         session: its id, for the log.

@@ -1,4 +1,4 @@
-"""A session's way to another process: its image, as a file of bytes, and the session that is made of it there.
+"""Moves a session to another process: writes its image to a file, and restores a session from one.
 
 A session that may bring code begins in a worker that others share. When the batch that brings its first code has its
 turn, the session rests (`ServerSession.begin_move`), and everything that it has goes into an image: arrays, executors,
@@ -29,7 +29,7 @@ _ALIGNMENT = 64
 
 
 class MovedError(MXNetError):
-    """The session is in another process, or on its way there. No client sees this.
+    """Raised inside the server when a session has moved or is moving; clients never see it.
 
     Args:
         seq: the place of the batch that is to be sent again; None where it has none yet.

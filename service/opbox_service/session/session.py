@@ -272,7 +272,7 @@ class ServerSession:
             self.budget.give(nbytes)
 
     def _stopped(self, batch: Batch) -> None:
-        """Answer a batch that was stopped before its turn, and let go of its tensors; its place stays."""
+        """Answer a batch that was stopped before it ran, and free its tensors; its number stays used."""
         with self._lock:
             if self.moving or self._waiting.get(batch.seq) is not batch:
                 return
@@ -473,7 +473,7 @@ class ServerSession:
         return header, image
 
     def take_over(self, header: Mapping[str, Any], image: TableImage) -> None:
-        """Go on, as a new session, with what another process had; the batches are run by `drain`.
+        """Continue another process's session in this new one; `drain` runs its batches.
 
         Raises:
             MXNetError: there is no room for it here, or it cannot be made.
@@ -508,7 +508,7 @@ class ServerSession:
         self.drain()
 
     def leave(self) -> None:
-        """End here: another process has the session. Batches that somebody waits for are to be sent again."""
+        """End this copy of a moved session; batches with a waiting client must be sent again."""
         with self._lock:
             if self.closed is not None:
                 return

@@ -143,7 +143,7 @@ class Sessions:
     def adopt(
         self, owner: str, header: Mapping[str, Any], image: TableImage, quota: OwnerQuota | None
     ) -> ServerSession:
-        """Go on with a session that another process had (`moving`).
+        """Continue a session of another process (`moving`).
 
         Raises:
             MXNetError: there is no room for it here; nothing has changed then.
@@ -328,7 +328,7 @@ class Sessions:
         session.close(reason)
 
     def _let_go(self, nbytes: int) -> None:
-        """A session has let go of its memory, of which it had so much."""
+        """Called when a session has freed its memory, with the number of bytes."""
         self._freed.add(nbytes)
         self._freed.return_in_time()  # others are promised that memory by now
 

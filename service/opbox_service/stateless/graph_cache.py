@@ -155,7 +155,7 @@ class GraphCache:
             return entry.graph
 
     def sweep(self) -> int:
-        """Drop large graphs that nobody has used for a while; the bytes that they took, about."""
+        """Drop large graphs that were unused for a while; return their approximate bytes."""
         horizon, dropped = time.monotonic() - KEEP_S, 0
         with self._lock:
             nodes = sum(len(entry.graph.nodes) for entry in self._graphs.values())

@@ -183,7 +183,7 @@ class PlanCache:
             return compiled
 
     def give_back(self, compiled: Compiled) -> None:
-        """Keep what `take` gave for the next call like its own, where there is room."""
+        """Return a plan to the cache for the next equal call, if the cache has space."""
         if compiled.nbytes > self._limit:
             compiled.budget.close()
             return

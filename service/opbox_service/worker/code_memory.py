@@ -1,4 +1,4 @@
-"""The machine's memory that sessions with code share: what they may have, what is left, who ends where it is too much.
+"""Shares the machine's memory among sessions with code, and ends processes that use too much.
 
 A session's arrays are admitted before they are made. What its code allocates by itself is seen when its process has
 it, so their processes are measured too, and the larger of both figures counts.

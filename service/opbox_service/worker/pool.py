@@ -71,7 +71,7 @@ class WorkerPool(Protocol):
         """Return the seconds that calls waited and ran, by owner and device."""
 
     def abandon(self) -> None:
-        """End all processes at once, whatever they are at."""
+        """Kill all processes at once."""
 
     def stats(self) -> Stats:
         """For the metrics."""

@@ -269,7 +269,7 @@ class WorkerProcess:
     # -- sessions that move to a process of their own (`session.moving`) -----------------------------------------
 
     def _move(self, session: ServerSession) -> None:
-        """Send the image of a session that rests, or have it go on without its code."""
+        """Send the image of a paused session, or continue it without its code."""
         try:
             fd = write_image(*session.image())
         except Exception as error:
@@ -286,7 +286,7 @@ class WorkerProcess:
         os.close(fd)
 
     def _stay(self, id: str, error: MXNetError) -> None:
-        """Go on with a session that no process could take over; its turn comes as a call's does."""
+        """Continue a session that no process could take over, in its turn."""
         session = self._engine.sessions.moving(id)
         if session is None:
             return
@@ -304,7 +304,7 @@ class WorkerProcess:
             self._turns.run(turn, job)
 
     def _adopt(self, header: dict[str, Any], fd: int | None) -> None:
-        """Go on with a session that another process had, and run the batches that wait in it."""
+        """Continue a session of another process, and run its waiting batches."""
         assert fd is not None
         quota = OwnerQuota(*header["quota"]) if header["quota"] is not None else None
         try:

@@ -85,7 +85,7 @@ def _is_value(value: Any) -> bool:
 
 
 def check_count(value: Any) -> int:
-    """A number that a worker sent; ValueError when it is none."""
+    """Check a number from a worker; raise ValueError for another value."""
     if type(value) is not int or value < 0:
         raise ValueError(f"expected a number, got {value!r}")
     return value
@@ -101,7 +101,7 @@ def check_problem(value: Any) -> Exceptions:
 
 
 def check_text(value: Any) -> str:
-    """A short text that a worker sent; ValueError when it is none."""
+    """Check a short text from a worker; raise ValueError for another value."""
     if type(value) is not str or len(value) > TEXT:
         raise ValueError(f"expected a text, got {value!r:.100}")
     return value

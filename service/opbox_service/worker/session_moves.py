@@ -61,7 +61,7 @@ class SessionMoves:
         self._left: dict[str, asyncio.Future[None]] = {}
 
     def take(self, worker: Worker, header: dict[str, Any], image: int | None) -> None:
-        """Take what a worker says of a session that is to move."""
+        """Handle a worker's message about a session that moves."""
         kind = header["kind"]
         if kind == "move":
             assert image is not None
@@ -135,7 +135,7 @@ class SessionMoves:
             await left
 
     async def _fill(self, id: str, owner: str, seq: int | None) -> None:
-        """Send an empty batch in the place of one that nobody waits for any more: those behind it wait for it."""
+        """Send an empty batch for one whose client is gone, so that later batches can run."""
         if seq is None:
             return
         await self.settled(id)
@@ -148,7 +148,7 @@ class SessionMoves:
 
 
 def carry(request: RawRequest, worker: Worker) -> None:
-    """Put a request's body where the worker that is to make the call can read it.
+    """Copy a request's body to where the new worker can read it.
 
     Raises:
         NotReadyError: there is no buffer for it.

@@ -83,7 +83,7 @@ class SVRGModule(Module):
             self._mod_aux.bind(*arguments)
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Take inputs of other shapes from here on; see `Module.reshape`."""
+        """Use other input shapes from now on; see `Module.reshape`."""
         super().reshape(data_shapes, label_shapes)
         self._mod_aux.reshape(data_shapes, label_shapes)
 

@@ -162,7 +162,7 @@ class FastText(_LocalEmbedding):
 
 
 class CustomEmbedding(_TokenEmbedding):
-    """The vectors of a file of one's own.
+    """The vectors of a user's own file.
 
     Args:
         pretrained_file_path: the file: on each line a token and its numbers.
