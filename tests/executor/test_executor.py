@@ -98,6 +98,20 @@ def test_one_gradient_for_two_arguments_by_a_compute_that_accumulates():
                 assert grads[name].tolist() == [5 if req == "write" else 100 + 5 * turn] * 2, (name, reqs)
 
 
+@pytest.mark.parametrize("req", ["write", "add"])
+def test_a_compute_writes_to_no_gradient_array_with_gaps(req):
+    """It goes there by a copy: computes, those that accumulate too, write to one piece of memory."""
+    graph = Graph([toy.call(toy.SUM, "s", toy.var("x"))])
+    base = np.ones((3, 4))
+    grad = base[:, ::2]
+    args, options = {"x": np.ones((3, 2))}, {"backend": CPU, "random": CPU.random(0)}
+    ex = bind(graph, args=args, grads={"x": grad}, grad_req={"x": req}, **options)
+    ex.forward(is_train=True)
+    ex.backward([np.array([5.0])])
+    assert (grad == (6 if req == "add" else 5)).all()
+    assert (base[:, 1::2] == 1).all()
+
+
 def test_outputs_are_the_same_arrays_every_run():
     x = toy.var("x")
     n = toy.call(toy.NEG, "n", x)

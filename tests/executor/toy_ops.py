@@ -76,6 +76,7 @@ HOLD = _op("_toy_hold")
 
 @NEG.compute()
 def _(p, ctx, inputs, outputs):
+    assert outputs[0].flags.c_contiguous, "a compute is promised that its outputs are"
     outputs[0][...] = -inputs[0]
 
 
@@ -229,6 +230,7 @@ def _(p, ctx, inputs, outputs):
 
 @_SUM_BACK.compute(accumulates=True)
 def _(p, ctx, inputs, outputs):
+    assert outputs[0].flags.c_contiguous, "a compute is promised that its outputs are"
     if ctx.req[0] == OpReq.ADD:
         outputs[0][...] += inputs[0]
     else:
