@@ -197,6 +197,22 @@ def test_a_closed_budget_counts_nothing_and_takes_nothing() -> None:
     assert (budget.used, budget.reserved, owners.used) == (0, 0, 0)
 
 
+def test_a_block_gives_back_what_it_reserved_and_did_not_keep() -> None:
+    """And nothing of what was reserved before it."""
+    budget = Budget(1 << 20)
+    budget.reserve(1000)
+    with budget.settling():
+        budget.reserve(300)
+        budget.keep(100)
+        assert (budget.used, budget.reserved) == (1300, 1200)
+    assert (budget.used, budget.reserved) == (1100, 1000)
+    with pytest.raises(QuotaError), budget.settling():
+        budget.reserve(1 << 20)
+    assert (budget.used, budget.reserved) == (1100, 1000)
+    budget.settle()
+    assert (budget.used, budget.reserved) == (100, 0)
+
+
 def test_a_buffer_that_is_refused_is_not_lent(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Pool(shared=True, limit=1 << 17, keep=0)
     for _ in range(3):
