@@ -254,6 +254,6 @@ def test_numbers(monkeypatch, channels, fixed):
     np.testing.assert_allclose(numbers[:, :channels], expected, rtol=1e-6)  # rounded four times
 
 
-def test_no_compiler_for_sweeps_leaves_two_steps(monkeypatch):
-    monkeypatch.setattr(c_compiler, "may_compile", lambda: False)
+def test_no_kernel_for_sweeps_leaves_two_steps(monkeypatch):
+    monkeypatch.setattr(c_compiler, "has_kernels", lambda: False)
     assert not joined(compiled(network())[0])

@@ -34,11 +34,11 @@ def cpu_description() -> CPUDescription:
         return CPUDescription(f"NumPy alone, as OPBOX_COMPUTE_LEVEL={LEVELS[0]} wants it", False)
     dnnl = onednn.library()
     parts = [] if dnnl is None else [f"oneDNN {'.'.join(map(str, dnnl.version))} ({dnnl.instructions})"]
-    if c_compiler.may_compile():
-        parts.append("kernels in C")
+    if c_compiler.has_kernels():
+        parts.append("kernels in C" if c_compiler.may_compile() else "kernels in C (formulas by NumPy: no C compiler)")
     if len(parts) < 2:
         parts.append("NumPy")
-    missing = [words for words in (_missing_onednn(), _missing_compiler()) if words]
+    missing = [words for words in (_missing_onednn(), _missing_kernels(), _missing_threads()) if words]
     return CPUDescription("; ".join([" and ".join(parts), *missing]), bool(missing))
 
 
@@ -52,9 +52,16 @@ def _missing_onednn() -> str:
     return f"oneDNN, which is faster, {state}: {install}"
 
 
-def _missing_compiler() -> str:
+def _missing_threads() -> str:
+    """Return what keeps kernels in C in one thread; empty where nothing does."""
+    if not c_compiler.has_kernels() or c_compiler.shared_threads() is not None:
+        return ""
+    return "libgomp, for several threads, is missing (on Debian: apt-get install libgomp1)"
+
+
+def _missing_kernels() -> str:
     """Return what keeps kernels in C out; empty where there are some, or the user wants none."""
-    if c_compiler.may_compile() or c_compiler.mode() == "off":
+    if c_compiler.has_kernels() or c_compiler.mode() == "off":
         return ""
     if c_compiler.cache_folder() is None:
         return "kernels in C, which are faster, have no folder that is this user's alone: name one in OPBOX_CACHE_DIR"

@@ -39,7 +39,6 @@ def main(argv: list[str]) -> None:
             path if path is None else Path(opened(path)) for path in (header["kernels"], header["onednn"])
         )
         confine(Bounds(**header["bounds"]))
-        from opbox_ops import switches
         from opbox_ops.cpu.onednn import library as onednn
         from opbox_ops.cpu.runtime import c_compiler  # numpy's threads are to be confined as well
 
@@ -48,10 +47,7 @@ def main(argv: list[str]) -> None:
         if library is not None:
             onednn.use(library)
 
-        if kernels is None:
-            os.environ[switches.VARIABLE] = ",".join(filter(None, (os.environ.get(switches.VARIABLE), "c-kernels")))
-        else:
-            c_compiler.read_only(kernels, header["maker"])
+        c_compiler.read_only(kernels, header["maker"])
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:2000]
         messages.send(sock, messages.write({"kind": "failed", "reason": reason}))

@@ -31,8 +31,6 @@ _ELEMENT = 5
 _TYPES = {np.dtype(np.float32): ("float", "int"), np.dtype(np.float64): ("double", "long")}
 """A type's name in C, and that of the whole numbers of its size."""
 
-_TEXT = kernel_text("softmax_rows.c")
-
 
 class RowKernels:
     """The compiled functions for one type.
@@ -54,7 +52,7 @@ class RowKernels:
         mode = c_compiler.mode()
         if mode == "off":
             return False
-        if mode == "now":
+        if mode == "now" or c_compiler.is_built(self._text(), "opbox_softmax", threads=True):
             self._make()
             return bool(self._functions)
         if self._heat < 0:
@@ -141,7 +139,7 @@ class RowKernels:
 
     def _text(self) -> str:
         number, whole = _TYPES[self._dtype]
-        return f"typedef {number} W;\ntypedef {whole} I;\n{_TEXT}"
+        return kernel_text("softmax_rows.c", W=number, I=whole)
 
 
 _SIZES = [c_long, c_long]

@@ -148,8 +148,7 @@ INLINE Lanes tanh_of(Lanes x)
 }
 #endif
 
-#define LOOP(name, of) \
-void name(char **places, const long *sizes, const long *steps, void *unused) \
+#define LOOP(of) \
 { \
     const long n = sizes[0], whole = steps[0] == 4 && steps[1] == 4 ? n / (2 * WIDTH) * (2 * WIDTH) : 0; \
     const float *x = (const float *)places[0]; \
@@ -168,7 +167,7 @@ void name(char **places, const long *sizes, const long *steps, void *unused) \
     } \
 }
 
-LOOP(opbox_exp, exp_of)
+void opbox_exp(char **places, const long *sizes, const long *steps, void *unused) LOOP(exp_of)
 #if !defined(__AVX512F__)
-LOOP(opbox_tanh, tanh_of)
+void opbox_tanh(char **places, const long *sizes, const long *steps, void *unused) LOOP(tanh_of)
 #endif

@@ -1,10 +1,13 @@
-"""The machine's C compiler, and a folder of what it has compiled, by content.
+"""Functions of kernels in C: those that the distribution brings compiled, and those that this machine's compiler makes.
+
+A wheel has the kernels of fixed texts in libraries (`built_kernels`). What they have not, the formulas of a graph, is
+compiled here where there is a compiler, and so is everything in an installation from a source folder.
 
 A kernel's file is named after a hash of its text, the compiler with its options, and the processor. The folder is the
 user's alone: it is used only if it belongs to this user and nobody else can write to it, files come into it whole, by a
 rename, and a file that another has made, or whose content is not what the hash at its end says, is not loaded. Without
-a compiler, or such a folder, there are no kernels. A process that runs a session's code compiles none: it reads those
-of its server (`read_only`).
+a compiler, or such a folder, there are no kernels but those built before. A process that runs a session's code compiles
+none: it reads those of its server (`read_only`).
 
 A text that does not compile is a fault, of the text or of the compiler's installation: it is logged once, as an error
 with the command and the compiler's words, and NumPy computes. A text that needs vectors is asked for only where the
@@ -40,13 +43,17 @@ from typing import Any
 
 from ... import switches
 from . import processor
+from .built_kernels import built_kernels
 from .gomp_threads import PAUSES, Threads, bounded_spinning, load_threads, rounds_of
+from .kernel_build import EXACT, whole
 
 __all__ = [
     "allows_vectors",
     "cache_folder",
     "compiled_function",
     "compiled_functions",
+    "has_kernels",
+    "is_built",
     "is_stored",
     "may_compile",
     "mode",
@@ -58,15 +65,12 @@ __all__ = [
     "thread_count",
 ]
 
-_EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing")
-OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *_EXACT)
+OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *EXACT)
 MOST_SECONDS = 300
 """For one kernel. It takes 0.1 to 0.3 s of a core, products in blocks 5 s; beside ten busy processes a minute."""
 MOST_KERNELS = 256
 """Kernels that a process compiles at most: one that asks for more has formulas that differ each time."""
 MOST_FILES = 1024
-_THREADS = "/* in threads */"
-"""The first line of a text with loops for OpenMP."""
 MAX_LOGGED = 4000
 """Characters of a compiler's words that are logged, from their start: its first error is the one to mend."""
 _MAKING = "making-"
@@ -80,8 +84,8 @@ _failed: set[Path] = set()
 """Files that could not be made or loaded: this process does not try again."""
 _HASHED = b"opbox kernel, sha256 "
 """Stands at the end of a kernel's file, before the hash of all that is before it."""
-_server: tuple[Path, int] | None = None
-"""The folder of the server's kernels and the user who makes them, in a process that only reads them."""
+_server: tuple[Path | None, int] | None = None
+"""The folder of the server's kernels, if any, and the user who makes them, in a process that only reads them."""
 
 
 def mode() -> str:
@@ -96,8 +100,8 @@ def allows_vectors() -> bool:
     return mode() != "off" and processor.has_vectors()
 
 
-def read_only(folder: Path, owner: int) -> None:
-    """Load those kernels that `owner` has made in `folder`, in this process, and compile none."""
+def read_only(folder: Path | None, owner: int) -> None:
+    """Load those kernels that `owner` has made in `folder`, if there is one, in this process, and compile none."""
     global _server
     _server = folder, owner
 
@@ -132,17 +136,22 @@ def _serve() -> None:
             _log.exception("a C kernel was not made: NumPy computes instead")
 
 
+def has_kernels() -> bool:
+    """Return whether kernels of fixed texts are to be expected: they are built, or may be compiled."""
+    return mode() != "off" and (built_kernels() is not None or may_compile())
+
+
 def may_compile() -> bool:
-    """True if kernels are to be expected: there is a compiler, a folder for what it compiles, and `mode` is not off."""
+    """Return whether texts may be compiled: there is a compiler, a folder for what it makes, and `mode` is not off."""
     return mode() != "off" and _compiler() is not None and cache_folder() is not None
 
 
 def compiled_function(text: str, name: str, *, threads: bool = False) -> Any:
-    """The function `name` of a C text, from the folder or compiled now; None where that cannot be.
+    """The function `name` of a C text: built before, from the folder, or compiled now; None where that cannot be.
 
     With `threads` the text has loops for OpenMP.
     """
-    return _function(_whole(text, threads), name)
+    return _built(text, name, threads=threads) or _function(whole(text, threads), name)
 
 
 def compiled_functions(text: str, types: Mapping[str, Sequence[Any]]) -> list[Any] | None:
@@ -161,8 +170,23 @@ def compiled_functions(text: str, types: Mapping[str, Sequence[Any]]) -> list[An
     return functions
 
 
-def _whole(text: str, threads: bool) -> str:
-    return f"{_THREADS}\n{text}" if threads else text
+def is_built(text: str, name: str, *, threads: bool = False) -> bool:
+    """Return whether `compiled_function` has the function without a compiler."""
+    return _built(text, name, threads=threads) is not None
+
+
+@cache
+def _built(text: str, name: str, *, threads: bool) -> Any:
+    """The function of the distribution's library; with `threads` it runs in the threads that all kernels share."""
+    library = built_kernels()
+    function = None if library is None else library.function(whole(text, threads), name)
+    if library is not None and function is not None and threads and (shared := shared_threads()) is not None:
+        library.use_threads(shared)
+    return function
+
+
+def _in_threads(text: str) -> bool:
+    return text.startswith(whole("", threads=True))
 
 
 @cache
@@ -171,9 +195,9 @@ def _function(text: str, name: str) -> Any:
     if folder is None or compiler is None:
         return None
     path = _path(folder, compiler, text)
-    library = _loaded(path, threads=text.startswith(_THREADS)) if _trusted(path) else None
+    library = _loaded(path, threads=_in_threads(text)) if _trusted(path) else None
     if library is None and _server is None and path not in _failed and _is_compiled(compiler[0], text, path):
-        library = _loaded(path, threads=text.startswith(_THREADS))
+        library = _loaded(path, threads=_in_threads(text))
         if library is None:
             _failed.add(path)
     if library is None:
@@ -245,7 +269,7 @@ def thread_count() -> int:
 def is_stored(text: str, *, threads: bool = False) -> bool:
     """Return whether the cache folder has the library compiled from this text, as `compiled_function` takes it."""
     folder, compiler = cache_folder(), _compiler()
-    return folder is not None and compiler is not None and _trusted(_path(folder, compiler, _whole(text, threads)))
+    return folder is not None and compiler is not None and _trusted(_path(folder, compiler, whole(text, threads)))
 
 
 def _path(folder: Path, compiler: tuple[str, str], text: str) -> Path:
@@ -316,7 +340,7 @@ def _compile(compiler: str, text: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_MAKING) as place:
         target = os.path.join(place, "kernel.so")
         subprocess.run(
-            [*command, *(["-fopenmp"] if text.startswith(_THREADS) else []), "-x", "c", "-", "-o", target],
+            [*command, *(["-fopenmp"] if _in_threads(text) else []), "-x", "c", "-", "-o", target],
             input=text.encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

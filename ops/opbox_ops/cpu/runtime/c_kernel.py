@@ -1,4 +1,4 @@
-"""A function in C, compiled when NumPy has done enough of its work; until then, or without a compiler, NumPy runs."""
+"""A function in C, built before, or compiled when NumPy has done enough of its work; NumPy runs while there is none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CKernel:
             return None
         if not self._asked:
             self._heat += work
-            if mode == "now":
+            if mode == "now" or c_compiler.is_built(self._text, self._name, threads=self._threads):
                 self._asked = True
                 self._make()
             elif self._heat >= self._hot:

@@ -5,8 +5,8 @@
     gx = gradient of BatchNorm(h, x)       ->   gx = gradient of normalized_relu(g, x)
     s = gx + a                             ->   s = gradient of normalized_relu(g, x) + a
 
-where oneDNN would run BatchNorm on arrays with the channels last, and nobody else reads n, h or gx. It takes a C
-compiler on the machine: by NumPy alone the sweeps take three times as long as oneDNN's and ReLU's. Float32 agrees
+where oneDNN would run BatchNorm on arrays with the channels last, and nobody else reads n, h or gx. It takes
+kernels in C: by NumPy alone the sweeps take three times as long as oneDNN's and ReLU's. Float32 agrees
 within its rounding, as the statistics are added up in another order; the sum has the bits of a step of its own.
 """
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 def normalized_relus(plan: Plan) -> Plan:
     """The plan with its pairs in one step; it logs how many there are."""
     forwards = [t for t, step in enumerate(plan.steps) if _is(step, "BatchNorm") and _is_library(step)]
-    if plan.device != "cpu" or not forwards or not c_compiler.may_compile():
+    if plan.device != "cpu" or not forwards or not c_compiler.has_kernels():
         return plan
     readers = plan.readers()
     joined: dict[int, Step] = {}
