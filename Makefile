@@ -34,7 +34,7 @@ demo: $(VENV)/.packages  ## start a server and train LeNet on handwritten digits
 # Many tests wait for a server or a deadline: three at once keep two cores busy.
 test: JOBS = 3
 test: $(READY)  ## run the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all)
-	$(if $(WHOLE),,OPBOX_TEST_SLICE=$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not browser" $(ARGS)
+	$(if $(WHOLE),,OPBOX_TEST_SLICE=$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not packages and not browser" $(ARGS)
 
 NUMERIC := tests/ops tests/executor tests/training
 test-processors: $(READY)  ## run the tests of numbers with one thread, then as on a processor without AVX-512
@@ -150,7 +150,10 @@ packages: $(VENV)/.packaging  ## build the four distributions into dist, and che
 	$(BIN)/python .ci/packages.py build/packages \
 	  "Homepage=$(HOMEPAGE)" "Documentation=$(DOCUMENTATION)" "Source=$(SOURCE)" "Changelog=$(CHANGELOG)"
 	for part in $(PARTS); do $(BIN)/python -m build -q --outdir dist build/packages/$$part || exit 1; done
+	for wheel in dist/opbox_ops-*-linux_*.whl; do [ ! -e "$$wheel" ] || { PATH=$(CURDIR)/$(BIN):$$PATH \
+	  $(BIN)/python -m auditwheel -q repair --plat manylinux_2_17_x86_64 --wheel-dir dist "$$wheel" && rm "$$wheel"; } || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m pytest -m packages tests/packages $(ARGS)
 
 pythons:  ## run a slice of the tests on Python 3.12 and 3.13, if installed
 	@sh .ci/pythons.sh $(ARGS)

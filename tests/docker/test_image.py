@@ -30,10 +30,12 @@ LIBRARIES = {
 }
 LOOK = """
 import importlib.metadata, json, os, shutil
+from opbox_ops.cpu.description import cpu_description
 materials = json.load(open("/opt/opbox/sbom.cdx.json"))
 print("\\n---")
 print(json.dumps({
     "uid": os.getuid(),
+    "computes": cpu_description()._asdict(),
     "compilers": [name for name in ("g++", "gcc", "cc", "nvcc", "clang") if shutil.which(name)],
     "writable": [path for path in ("/opt/opbox", "/usr", "/etc") if os.access(path, os.W_OK)],
     "state": os.access("/var/lib/opbox", os.W_OK),
@@ -81,6 +83,8 @@ def image() -> Engine:
 def test_it_holds_what_it_must_and_no_more(image: Engine) -> None:
     look = json.loads(image.output("python3", "-c", LOOK))
     assert look["uid"] == 10001
+    assert "kernels in C" in look["computes"]["line"]
+    assert not look["computes"]["incomplete"], look["computes"]["line"]
     assert look["compilers"] == (["g++", "gcc", "cc"] if COMPILER else [])
     assert look["writable"] == []
     assert look["state"] is True

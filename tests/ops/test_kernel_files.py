@@ -9,20 +9,11 @@ from pathlib import Path
 import pytest
 
 from opbox_ops import cpu
+from opbox_ops.cpu.runtime.kernel_build import UNITS, Unit
 from opbox_ops.cpu.runtime.kernel_text import kernel_text
 from tests.machine import needs_compiler
 
 FOLDER = Path(cpu.__file__).with_name("kernels")
-FILES = sorted(path.name for path in FOLDER.glob("*.c"))
-DEFINITIONS: dict[str, list[str]] = {
-    "added_rows.c": ["NUMBER=float"],
-    "layer_norm.c": ["BLOCK=32"],
-    "lrn.c": ["MOST_NEIGHBOURS=15"],
-    "max_pooling.c": ["FLOAT16=1"],
-    "softmax_rows.c": ["W=float", "I=int"],
-    "weighted_rows.c": ["NUMBER=double"],
-    "winograd.c": ["TAPS=5"],
-}
 PROCESSORS = {"AVX2": "haswell", "AVX-512": "skylake-avx512", "AMX": "sapphirerapids"}
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-Wno-unused-parameter"]
 """Fields of a structure that are left out are zeros, which is meant. A function for a matrix unit does not read its
@@ -35,13 +26,13 @@ def test_files_compile_without_a_warning(processor: str) -> None:
     compiler = shutil.which("gcc") or shutil.which("cc") or "clang"
     if subprocess.run([compiler, "-dumpmachine"], capture_output=True, text=True).stdout[:6] != "x86_64":
         pytest.skip("a compiler for another processor than x86-64")
-    for name in FILES:
-        if name == "unit_steps.c" and processor != "AMX":
-            continue  # of the matrix unit alone
+    for unit in (*UNITS, Unit("threads.c")):
+        if unit.needs_unit and processor != "AMX":
+            continue
         options = ["-std=gnu11", "-fopenmp", f"-march={PROCESSORS[processor]}", "-fsyntax-only", *WARNINGS]
-        definitions = [f"-D{definition}" for definition in DEFINITIONS.get(name, ())]
-        done = subprocess.run([compiler, *options, *definitions, str(FOLDER / name)], capture_output=True, text=True)
-        assert done.returncode == 0, f"{name} for {processor}:\n{done.stderr}"
+        options += [f"-D{macro}={value}" for macro, value in unit.definitions]
+        done = subprocess.run([compiler, *options, str(FOLDER / unit.file)], capture_output=True, text=True)
+        assert done.returncode == 0, f"{unit} for {processor}:\n{done.stderr}"
 
 
 def test_a_text_has_each_header_once_and_needs_no_other_file() -> None:

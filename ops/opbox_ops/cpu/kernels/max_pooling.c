@@ -33,7 +33,7 @@ typedef float Number, Key;
 #define LARGER(x, most) (((x) > (most)) | ((x) != (x)) ? (x) : (most))
 #define NUMBER_OF(key) (key)
 #define SAME(x, y) ((x) == (y))
-#define WIDE(from, room, count) (from)
+#define WIDE(from, room, count) ((void)(room), (from))
 #endif
 
 #include "loops.h"
