@@ -21,7 +21,7 @@ from opbox_ops.expression import vector_loops
 from opbox_ops.nn import layer_norm_rows, lrn_channels, max_pooling
 from tests.machine import needs_vectors
 
-FEW = [Unit("column_sums.c"), Unit("norm_numbers.c", threads=False)]
+TWO_UNITS = [Unit("column_sums.c"), Unit("norm_numbers.c", threads=False)]
 COLUMN_SUMS = kernel_text("column_sums.c")
 OWN = [one for one in INSTRUCTION_SETS if processor.flags() >= one.flags][:1]
 
@@ -32,7 +32,7 @@ needs_gcc = pytest.mark.skipif(build_compiler() is None, reason="no GCC for x86-
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler, place = build_compiler(), tmp_path_factory.mktemp("built")
     assert compiler is not None
-    assert build(compiler, place, OWN, FEW) == {}
+    assert build(compiler, place, OWN, TWO_UNITS) == {}
     return place
 
 
@@ -126,7 +126,7 @@ def test_what_does_not_compile_is_reported(tmp_path: Path) -> None:
     compiler = tmp_path / "gcc"
     compiler.write_text("#!/bin/sh\necho bad option >&2\nexit 1\n")
     compiler.chmod(0o700)
-    failures = build(str(compiler), tmp_path / "built", INSTRUCTION_SETS, FEW)
+    failures = build(str(compiler), tmp_path / "built", INSTRUCTION_SETS, TWO_UNITS)
     assert failures == dict.fromkeys(("amx", "avx512", "avx2"), "bad option")
     assert not list((tmp_path / "built").iterdir())
 
