@@ -99,4 +99,15 @@ CASES = [
         for name, attrs in (("_npi_eye", {"N": 2}), ("_npi_identity", {"shape": (2, 2)}))
         for dtype in ("float32", "float64", "float16", "uint8", "int8", "int32", "int64", "bool")
     ),
+    *(
+        Case(name, {"data": shape}, attrs, zero_size=False)
+        for name, shape, attrs in (
+            ("_npi_hsplit", (2, 3), {"indices": (0, 1)}),
+            ("_npi_hsplit", (3,), {"indices": (), "sections": 3}),
+            ("_npi_hsplit", (2, 3), {"indices": (), "sections": 3, "squeeze_axis": True, "axis": -1}),
+            ("_npi_dsplit", (1, 2, 4), {"indices": (), "axis": 2, "sections": 2}),
+            ("_npi_dsplit", (1, 2, 4), {"indices": (0, 3), "axis": 2}),
+            ("_npi_dsplit", (1, 2, 2), {"indices": (), "axis": 2, "sections": 2, "squeeze_axis": True}),
+        )
+    ),
 ]

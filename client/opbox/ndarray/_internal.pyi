@@ -209,6 +209,8 @@ __all__ = [
     '_npi_arcsin',
     '_npi_arcsinh',
     '_npi_arctan',
+    '_npi_arctan2',
+    '_npi_arctan2_scalar',
     '_npi_arctanh',
     '_npi_argmax',
     '_npi_argmin',
@@ -228,10 +230,13 @@ __all__ = [
     '_npi_cholesky',
     '_npi_column_stack',
     '_npi_concatenate',
+    '_npi_copysign',
+    '_npi_copysign_scalar',
     '_npi_cos',
     '_npi_cosh',
     '_npi_degrees',
     '_npi_diff',
+    '_npi_dsplit',
     '_npi_dstack',
     '_npi_einsum',
     '_npi_equal',
@@ -250,6 +255,7 @@ __all__ = [
     '_npi_greater_equal_scalar',
     '_npi_greater_scalar',
     '_npi_gumbel',
+    '_npi_hsplit',
     '_npi_hstack',
     '_npi_hypot',
     '_npi_hypot_scalar',
@@ -259,6 +265,8 @@ __all__ = [
     '_npi_isnan',
     '_npi_isneginf',
     '_npi_isposinf',
+    '_npi_ldexp',
+    '_npi_ldexp_scalar',
     '_npi_less',
     '_npi_less_equal',
     '_npi_less_equal_scalar',
@@ -290,9 +298,12 @@ __all__ = [
     '_npi_power',
     '_npi_power_scalar',
     '_npi_radians',
+    '_npi_rarctan2_scalar',
     '_npi_rayleigh',
+    '_npi_rcopysign_scalar',
     '_npi_reciprocal',
     '_npi_rint',
+    '_npi_rldexp_scalar',
     '_npi_rmod_scalar',
     '_npi_rot90',
     '_npi_rpower_scalar',
@@ -988,6 +999,12 @@ def _npi_arcsinh(data: NDArray | None = None, name: str | None = None, attr: Map
 def _npi_arctan(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The inverse tangent, in [-pi/2, pi/2]."""
 
+def _npi_arctan2(x1: NDArray | None = None, x2: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The angle of the point (x2, x1); the shapes are broadcast."""
+
+def _npi_arctan2_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The angle of the point (scalar, data)."""
+
 def _npi_arctanh(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The inverse hyperbolic tangent."""
 
@@ -1045,6 +1062,12 @@ def _npi_column_stack(*data: NDArray, num_args: int = ..., name: str | None = No
 def _npi_concatenate(*data: NDArray, num_args: int = ..., axis: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Arrays joined along an axis, as mx.np has it."""
 
+def _npi_copysign(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """lhs with the sign of rhs; the shapes are broadcast."""
+
+def _npi_copysign_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data with the sign of scalar."""
+
 def _npi_cos(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The cosine of radians."""
 
@@ -1056,6 +1079,9 @@ def _npi_degrees(data: NDArray | None = None, name: str | None = None, attr: Map
 
 def _npi_diff(a: NDArray | None = None, n: int = 1, axis: int = -1, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Differences of neighbours along an axis, n times."""
+
+def _npi_dsplit(data: NDArray | None = None, indices: Sequence[int] | int = ..., axis: int = 1, squeeze_axis: bool | int = False, sections: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> list[NDArray]:
+    """Parts of data along its third axis."""
 
 def _npi_dstack(*data: NDArray, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Arrays behind one another."""
@@ -1111,6 +1137,9 @@ def _npi_greater_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int
 def _npi_gumbel(input1: NDArray | None = None, input2: NDArray | None = None, loc: float | None = ..., scale: float | None = ..., size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the gumbel distribution, as mx.np draws them."""
 
+def _npi_hsplit(data: NDArray | None = None, indices: Sequence[int] | int = ..., axis: int = 1, squeeze_axis: bool | int = False, sections: int = 0, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> list[NDArray]:
+    """Parts of data along its second axis, or a vector's only one."""
+
 def _npi_hstack(*data: NDArray, num_args: int = ..., dim: int = 1, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Arrays beside one another."""
 
@@ -1137,6 +1166,12 @@ def _npi_isneginf(x: NDArray | None = None, name: str | None = None, attr: Mappi
 
 def _npi_isposinf(x: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Whether x is infinite and positive, as bool."""
+
+def _npi_ldexp(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """lhs times 2 to the power of rhs; the shapes are broadcast."""
+
+def _npi_ldexp_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """data times 2 to the power of scalar."""
 
 def _npi_less(lhs: NDArray | None = None, rhs: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Whether lhs < rhs, as bool; the shapes are broadcast."""
@@ -1231,14 +1266,23 @@ def _npi_power_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: 
 def _npi_radians(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Degrees to radians."""
 
+def _npi_rarctan2_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """The angle of the point (data, scalar)."""
+
 def _npi_rayleigh(input1: NDArray | None = None, scale: float | None = 1.0, size: Sequence[int] | int | None = None, ctx: str = 'cpu', name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """Numbers of the rayleigh distribution, as mx.np draws them."""
+
+def _npi_rcopysign_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """scalar with the sign of data."""
 
 def _npi_reciprocal(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """1 / data"""
 
 def _npi_rint(data: NDArray | None = None, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """To the nearest integer; halves downwards."""
+
+def _npi_rldexp_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
+    """scalar times 2 to the power of data."""
 
 def _npi_rmod_scalar(data: NDArray | None = None, scalar: float = 1.0, is_int: bool | int = True, name: str | None = None, attr: Mapping[str, str] | None = None, out: NDArray | Sequence[NDArray] | None = None) -> NDArray:
     """The remainder of scalar / data."""

@@ -9,20 +9,22 @@ Division of integers by integers is float32.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..elementwise.scalar import ScalarParams
-from ..expression.binary_functions import ARRAYS, TABLE, gradient_rule, gradients, reads
-from ..expression.family import backward_with, forward
+from ..expression.binary_functions import ARRAYS, TABLE, BinaryRow, gradient_rule, gradients, reads
+from ..expression.family import backward, backward_with, derivative, forward, gradient_formulas
+from ..expression.gradient import pointwise_backward
 from ..expression.language import Expression
 from ..gradient import grad_zero
-from ..infer import DType, ShapeList, TypeList, broadcast_shapes
+from ..infer import DType, ShapeList, TypeList, all_same_float, broadcast_shapes
 from ..node import Entry, Node
 from ..params import NoParams
-from ..registry import register
+from ..registry import register, register_backward
 
 _COMPARISONS = {
     "equal": "==",
@@ -110,7 +112,7 @@ for _row in TABLE:
         _op.set_attr("FGradient", gradient_rule(f"_backward_broadcast_{_row.suffix}", reads(gradients(_row))))
 
 
-def _data(node: Node) -> Entry:
+def _data_entry(node: Node) -> Entry:
     return node.inputs[0]
 
 
@@ -119,4 +121,42 @@ forward(_op, Expression("x / s", ("x",), ("s",)), numbers=_number, types=_real)
 _op.set_attr("FGradient", backward_with("_backward_div_scalar", []))
 _op = register("_npi_rtrue_divide_scalar", ScalarParams, doc="scalar / data as real numbers.")
 forward(_op, Expression("s / x", ("x",), ("s",)), numbers=_number, types=_real)
-_op.set_attr("FGradient", backward_with("_backward_rdiv_scalar", [_data]))
+_op.set_attr("FGradient", backward_with("_backward_rdiv_scalar", [_data_entry]))
+
+_LDEXP = ("2 ** b", "(a * log(2)) * 2 ** b")
+_ANGLE = ("b / (square(a) + square(b))", "-a / (square(a) + square(b))")
+_SIGN = ("copysign(1, a) * copysign(1, b)", "g * 0")
+_REAL = (
+    BinaryRow("arctan2", ("x1", "x2"), "arctan2", "arctan2(a, b)", _ANGLE, "The angle of the point (x2, x1)"),
+    BinaryRow("copysign", ("lhs", "rhs"), "copysign", "copysign(a, b)", _SIGN, "lhs with the sign of rhs"),
+    BinaryRow("ldexp", ("lhs", "rhs"), "ldexp", "a * 2 ** b", _LDEXP, "lhs times 2 to the power of rhs"),
+)
+"""Functions of real numbers that mx.np alone has; in place of aliases the names of their inputs."""
+
+
+def _of_numbers(text: str, data: str) -> str:
+    """A formula of a and b as one of x and the number s: `data` says which of them x is."""
+    other = "b" if data == "a" else "a"
+    return re.sub(r"\b[ab]\b", lambda found: "x" if found[0] == data else "s" if found[0] == other else "", text)
+
+
+for _row in _REAL:
+    _op = register(f"_npi_{_row.name}", NoParams, inputs=_row.aliases, doc=f"{_row.doc}; the shapes are broadcast.")
+    forward(_op, Expression(_row.formula, ARRAYS), shapes=_shapes, types=all_same_float)
+    _pairs = gradients(_row)
+    _arrays = reads(_pairs)
+    _op.set_attr("FGradient", gradient_rule(f"_backward_npi_{_row.name}", _arrays))
+    _backward = register_backward(f"_backward_npi_{_row.name}", NoParams, outputs=_row.aliases)
+    pointwise_backward(_backward, gradient_formulas(_pairs, _arrays, None, summed=True))
+    for _data, _prefix in (("a", ""), ("b", "r")):
+        _name = f"{_prefix}{_row.name}_scalar"
+        _sentence = _row.doc.replace(_row.aliases["ab".index(_data)], "data")
+        _sentence = _sentence.replace(_row.aliases[1 - "ab".index(_data)], "scalar")
+        _op = register(f"_npi_{_name}", ScalarParams, doc=f"{_sentence}.")
+        forward(
+            _op, Expression(_of_numbers(_row.formula, _data), ("x",), ("s",)), numbers=_number, types=all_same_float
+        )
+        assert _row.derivatives is not None
+        _pair = derivative(_of_numbers(str(_row.derivatives["ab".index(_data)]), _data), ("x",), ("s",))
+        backward(f"_backward_npi_{_name}", ScalarParams, [_pair], inputs=_pair[0].arrays, numbers=_number)
+        _op.set_attr("FGradient", backward_with(f"_backward_npi_{_name}", [_data_entry] * (len(_pair[0].arrays) - 1)))

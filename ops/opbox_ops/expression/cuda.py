@@ -52,6 +52,8 @@ _FLOATING = {
     **{f"arc{name}": f"a{name}" + "({a})" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "power": "pow({a}, {b})",
     "hypot": "hypot({a}, {b})",
+    "arctan2": "atan2({a}, {b})",
+    "copysign": "copysign({a}, {b})",
     "erfinv": "erfinv({a})",
     # SciPy has -inf at minus infinity, CUDA NaN and inf.
     "gamma": "isinf({a}) && {a} < 0 ? -1.0 / 0.0 : tgamma({a})",

@@ -44,6 +44,8 @@ DERIVATIVES: dict[str, tuple[str, ...]] = {
     "arcsinh": ("1 / hypot(a, 1)",),
     "arccosh": ("1 / sqrt(square(a) - 1)",),
     "arctanh": ("1 / (1 - square(a))",),
+    "arctan2": ("b / (square(a) + square(b))", "-a / (square(a) + square(b))"),
+    "copysign": ("copysign(1, a) * copysign(1, b)", "0"),
     "hypot": ("a / hypot(a, b)", "b / hypot(a, b)"),
     "erf": ("(2 / sqrt(pi)) * exp(-square(a))",),
     "erfinv": ("(0.5 * sqrt(pi)) * exp(square(erfinv(a)))",),

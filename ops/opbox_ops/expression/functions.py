@@ -72,7 +72,7 @@ def _rows() -> list[Function]:
     rows += [Function("divide", exact=True, on_integers=_QUOTIENT)]
     rows += [Function(name) for name in ("sqrt", "cbrt", "exp", "expm1", "log", "log2", "log10", "log1p")]
     rows += [Function(name) for name in ("sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh")]
-    rows += [Function(name) for name in ("arcsinh", "arccosh", "arctanh", "power", "hypot")]
+    rows += [Function(name) for name in ("arcsinh", "arccosh", "arctanh", "power", "hypot", "arctan2", "copysign")]
     rows += [Function("erf", "special", on_singles=single_erf())]
     rows += [Function(name, "special") for name in ("erfinv", "gamma", "gammaln")]
     rows += [Function("zeta", "own")]

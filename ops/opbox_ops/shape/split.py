@@ -34,6 +34,17 @@ class SplitV2Params(Params):
     sections: OptCount = Field(0, description="How many equal parts; 0: split at indices.")
 
 
+class NumpySplitParams(SplitV2Params):
+    """Those of mx.np's hsplit and dsplit: the operator's name says the axis."""
+
+
+def _axis(p: Any, ndim: int) -> int:
+    """The axis to split, from the front: that of hsplit is a vector's only one."""
+    if isinstance(p, NumpySplitParams) and p.axis == 1 and ndim == 1:
+        return 0
+    return canonical_axis(p.axis, ndim)
+
+
 def _parts_v2(p: SplitV2Params) -> int:
     return p.sections or len(_starts(p))
 
@@ -54,6 +65,20 @@ split_v2 = register(
     SplitV2Params,
     outputs=Counted("sections", begins="indices"),
     doc="Parts of data along an axis, equal or split at given indices.",
+)
+
+
+hsplit = register(
+    "_npi_hsplit",
+    NumpySplitParams,
+    outputs=Counted("sections", begins="indices"),
+    doc="Parts of data along its second axis, or a vector's only one.",
+)
+dsplit = register(
+    "_npi_dsplit",
+    NumpySplitParams,
+    outputs=Counted("sections", begins="indices"),
+    doc="Parts of data along its third axis.",
 )
 
 
@@ -97,7 +122,7 @@ def _infer_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
     data = ins[0]
     if data is None:
         return
-    axis = canonical_axis(p.axis, len(data))
+    axis = _axis(p, len(data))
     if squeeze and data[axis] >= 0 and any(size != 1 for size in _sizes(p, data[axis])):
         raise ShapeError(
             f"squeeze_axis: expected axis {axis} to be {_count(p)} long, got {show_shape(data)}", side="input", index=0
@@ -122,7 +147,7 @@ def _infer_shape(p: Any, ins: ShapeList, outs: ShapeList) -> None:
 
 def parts_of(p: Any, array: Array) -> list[Array]:
     """Views of the parts of `array`, without the axis when it is squeezed."""
-    axis = p.axis % array.ndim
+    axis = _axis(p, array.ndim)
     lead = (slice(None),) * axis
     if p.squeeze_axis:
         # The ellipsis keeps a view where nothing else would: a scalar could not be written.
@@ -147,3 +172,5 @@ def join_parts(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None
 
 PARTED = _declare(slice_channel), _declare(split_v2)
 """The operators and their gradients."""
+for _op in (hsplit, dsplit):
+    _declare(_op)
