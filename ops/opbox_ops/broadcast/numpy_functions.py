@@ -136,8 +136,7 @@ _REAL = (
 
 def _of_numbers(text: str, data: str) -> str:
     """A formula of a and b as one of x and the number s: `data` says which of them x is."""
-    other = "b" if data == "a" else "a"
-    return re.sub(r"\b[ab]\b", lambda found: "x" if found[0] == data else "s" if found[0] == other else "", text)
+    return re.sub(r"\b[ab]\b", lambda match: "x" if match[0] == data else "s", text)
 
 
 for _row in _REAL:
