@@ -45,7 +45,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(scipy.special, name) for name in ("erf", "erfinv", "gamma", "gammaln")},
     **{name: getattr(np, name) for name in ("abs", "square", "sqrt", "cbrt", "exp", "expm1", "log", "log1p", "log2")},
     **{name: getattr(np, name) for name in ("log10", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh")},
-    **{name: getattr(np, name) for name in ("cosh", "tanh", "arcsinh", "arccosh", "arctanh", "hypot", "floor", "ceil")},
+    **{
+        name: getattr(np, name)
+        for name in ("cosh", "tanh", "arcsinh", "arccosh", "arctanh", "hypot", "arctan2", "copysign", "floor", "ceil")
+    },
     **{name: getattr(np, name) for name in ("trunc", "maximum", "minimum", "equal", "not_equal", "greater", "less")},
     **{name: getattr(np, name) for name in ("greater_equal", "less_equal", "logical_not", "logical_and")},
     **{name: getattr(np, name) for name in ("logical_or", "logical_xor")},
