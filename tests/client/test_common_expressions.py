@@ -47,6 +47,8 @@ MERGED: dict[str, tuple[Any, str]] = {
     "auxiliary states": (normalized("b1") + normalized("b2"), "b1 b2 _plus"),
     "without inputs": (mx.sym.zeros((2, 4), name="z1") + mx.sym.zeros((2, 4), name="z2") + A, "z1 z2 _plus _plus"),
     "with a state in MXNet": (split("s1")[0] + split("s2")[1], "s1 s2 _plus"),
+    "leaky ones": (mx.sym.LeakyReLU(A, name="l1") + mx.sym.LeakyReLU(A, name="l2"), "l1 _plus"),
+    "swapped axes": (mx.sym.SwapAxis(A, name="s1") + mx.sym.SwapAxis(A, name="s2"), "s1 s2 _plus"),
     "one output twice": (GROUP([X, X]), "x"),
     "equal outputs": (GROUP([X, Y]), "x x_0_copy"),
     "equal outputs and more": (GROUP([X, X, X, Y]), "x x_0_copy x_0_copy_0_copy x_0_copy_0_copy_0_copy"),
@@ -126,6 +128,15 @@ def test_equal_outputs_have_arrays_of_their_own() -> None:
     before = second.asnumpy()
     first[:] = 7
     np.testing.assert_array_equal(second.asnumpy(), before)
+
+
+def test_names_of_very_many_equal_outputs_stay_short() -> None:
+    executor = GROUP([X] * 400 + [Y]).simple_bind(mx.cpu(), grad_req="null", a=(1, 1))
+    names = operators(executor.debug_str()).split()
+    assert len(names) == 401
+    assert len(names[3]) == len("x") + 3 * len("_0_copy")
+    assert max(map(len, names)) < 1100
+    assert len({array.asnumpy().item() for array in executor.forward()}) == 1
 
 
 def test_a_monitor_sees_what_runs() -> None:
