@@ -16,6 +16,7 @@ import pytest
 
 import opbox as mx
 from opbox import connection
+from opbox.cli.commands import main
 from opbox.device_sessions import adopt
 from opbox.http import HttpTransport
 from opbox.session import Session
@@ -130,6 +131,18 @@ def test_gradients_are_compressed_on_each(engine: str) -> None:
     out = mx.nd.zeros((2,), TWO[0])
     store.pull("w", out=out)
     assert out.asnumpy().tolist() == [2, 2], "1.5 of the first GPU and 0.5 + 1.5 of the second: one threshold each"
+
+
+def test_the_command_lists_all_devices_of_a_session(live: Live, gpu: Any, capsys: Any, monkeypatch: Any) -> None:
+    session = live.session(devices=["gpu:0", "gpu:1"])
+    monkeypatch.setenv("OPBOX_URL", live.url)
+    monkeypatch.setenv("OPBOX_TOKEN", TOKENS["ann"])
+    connection.use(None)
+    assert main(["sessions"]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if session.id in line)
+    assert "gpu:0, gpu:1" in row
+    session.delete()
+    connection.use(None)
 
 
 def test_arrays_go_from_one_to_the_other(engine: str) -> None:
