@@ -257,9 +257,9 @@ class Session(AfterFork):
         """
         if self._closed or self._broken is not None:
             self._raise_if_ended()
-        # Of several devices each command may have another before it, which names its device.
-        limits, devices = self._limits, min(2, len(self._views))
-        count, commands = len(self._recorded) * devices, commands * devices
+        limits, count = self._limits, len(self._recorded)
+        if len(self._views) > 1:  # each command may have another before it, which names its device
+            count, commands = 2 * count, 2 * commands
         if tensor is not None:
             limits.check(tensor)
         if count + commands > limits.commands or (

@@ -376,8 +376,8 @@ class ArrayTable:
             ConflictError: a number is in use, or comes twice.
             QuotaError: there would be too many entries.
         """
-        count = len(self._entries)
-        if len(ids) == 1 and ids[0] not in self._entries and count < self._max_entries and not self._others:
+        count, only = len(self._entries), not self._others
+        if only and len(ids) == 1 and ids[0] not in self._entries and count < self._max_entries:
             return
         numbers = [id for id in ids if id is not None]
         if len(set(numbers)) != len(numbers):
@@ -413,8 +413,9 @@ class ArrayTable:
     def drop_all(self, ids: Sequence[int]) -> None:
         """Free ids on every device, as `drop` does; return their memory to the budget at once."""
         self._drop_own(ids)
-        for other in self._others:
-            other._drop_own(ids)
+        if self._others:
+            for other in self._others:
+                other._drop_own(ids)
 
     def _drop_own(self, ids: Sequence[int]) -> None:
         pop, nbytes = self._entries.pop, 0

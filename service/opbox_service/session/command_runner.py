@@ -48,9 +48,10 @@ class CommandRunner:
     def run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         """Run a batch's commands in order; the error that stopped them, or None."""
         error = self._run(commands, batch)
-        for table in self._devices.tables.values():
-            if table.plan is not None:
-                _note_changes(table.plan, self._devices.commands_on(table, commands), error)
+        if self._table.plan is not None or len(self._devices.tables) > 1:
+            for table in self._devices.tables.values():
+                if table.plan is not None:
+                    _note_changes(table.plan, self._devices.commands_on(table, commands), error)
         if error is None and batch.done is not None and len(self._definitions):
             batch.warnings = self._definitions.take_warnings()
         return error
@@ -66,37 +67,41 @@ class CommandRunner:
         silence: Any = np.errstate(all="ignore") if silent and not plans_only else _NOTHING
         table.silent = silent
         budget = table.budget
-        with table.backend.scope(), self._definitions.scope(), silence, devices:
-            for i, command in enumerate(commands):
-                batch.position = i
-                try:
-                    if self.closed is not None:
-                        raise GoneError(self.closed)
-                    if task is not None:
-                        task.check()
-                    if watcher is not None:
-                        watcher.began(command.scope != "run")
-                    if command.scope != "run":
-                        table.distrust()
-                    if table.profile is None:
-                        command.run(table, batch)
-                    else:
-                        run_profiled(table.profile, command, table, batch)
-                    if budget.reserved:
+        with table.backend.scope(), self._definitions.scope(), silence:
+            try:
+                for i, command in enumerate(commands):
+                    batch.position = i
+                    try:
+                        if self.closed is not None:
+                            raise GoneError(self.closed)
+                        if task is not None:
+                            task.check()
+                        if watcher is not None:
+                            watcher.began(command.scope != "run")
+                        if command.scope != "run":
+                            table.distrust()
+                        if table.profile is None:
+                            command.run(table, batch)
+                        else:
+                            run_profiled(table.profile, command, table, batch)
+                        if budget.reserved:
+                            budget.settle()
+                        if devices.current is not table:
+                            table = devices.current
+                            budget = table.budget
+                        if watcher is not None:
+                            watcher.ended()
+                    except BaseException as error:
+                        if watcher is None and not isinstance(error, Exception):
+                            raise  # an engine in one's own process, which somebody wants to end
+                        if watcher is not None:
+                            watcher.ended()
                         budget.settle()
-                    if devices.current is not table:
-                        table = devices.current
-                        budget = table.budget
-                    if watcher is not None:
-                        watcher.ended()
-                except BaseException as error:
-                    if watcher is None and not isinstance(error, Exception):
-                        raise  # an engine in one's own process, which somebody wants to end
-                    if watcher is not None:
-                        watcher.ended()
-                    budget.settle()
-                    self.run_promised(commands[i:], batch)
-                    return placed(error, batch, i)
+                        self.run_promised(commands[i:], batch)
+                        return placed(error, batch, i)
+            finally:
+                if devices.current is not self._table:
+                    devices.leave()
         return None
 
     def run_promised(self, commands: Sequence[TypedCommand], batch: Batch) -> None:

@@ -368,11 +368,12 @@ class ServerSession:
             error = self._run(batch)
             # Before the answer: who has it may count on its being counted, though the process be killed then.
             answered = time.monotonic()
-            elsewhere = self.devices.take_seconds()
-            own_s = answered - begun - sum(elsewhere.values())
+            own_s = answered - begun
+            if self.devices.seconds:
+                for device, seconds in self.devices.take_seconds():
+                    self._device_times.add(self.owner, device, 0.0, seconds)
+                    own_s -= seconds
             self._device_times.add(self.owner, self.device, begun - batch.since, max(0.0, own_s))
-            for device, seconds in elsewhere.items():
-                self._device_times.add(self.owner, device, 0.0, seconds)
             begun, copies_out = answered, batch.sends
             batch.finish(error)
             if self._stopping:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from opbox_ops.backend import backend_for, device_name
@@ -62,6 +62,7 @@ class SessionDevices:
         tables: by device, in the order in which the session got them.
         budgets: bytes by device.
         definitions: the operators that the session has been sent.
+        seconds: that commands have run on other devices than the first, until `take_seconds`.
 
     Raises:
         UnsupportedError: this machine lacks one of them.
@@ -86,7 +87,7 @@ class SessionDevices:
         self._check_further = check_further
         self._scope: Any = None
         self._since = 0.0
-        self._seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
         self._backends: list[Any] = []
         self.budgets: dict[str, Budget] = {}
         self.tables: dict[str, ArrayTable] = {}
@@ -147,15 +148,10 @@ class SessionDevices:
         """The devices in the order in which the session got them."""
         return list(self.tables)
 
-    def __enter__(self) -> None:
-        """A batch begins, on the first device, in whose scope the caller is."""
-
-    def __exit__(self, *error: object) -> None:
-        """The batch has ended."""
-        self._leave()
-
     def use(self, device: str) -> None:
-        """Have another device be the current one; the session gets it when it has not had it before.
+        """Have another device be the current one, while a batch runs in the scope of the first.
+
+        The session gets the device when it has not had it before.
 
         Raises:
             BadRequestError: a GPU in a session on the CPU, or the other way round; or the session may have but one.
@@ -174,7 +170,7 @@ class SessionDevices:
             table = self._add(name)
         if table is self.current:
             return
-        self._leave()
+        self.leave()
         if table is not self.table:
             self._scope = table.backend.scope()
             self._scope.__enter__()
@@ -183,12 +179,12 @@ class SessionDevices:
         self.definitions.use_device(name)
         self.current = table
 
-    def _leave(self) -> None:
-        """Have the first device be the current one again."""
+    def leave(self) -> None:
+        """Have the first device be the current one again: a batch that used another has ended."""
         scope, self._scope = self._scope, None
         if scope is not None:
             name = self.current.device
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.monotonic() - self._since
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - self._since
             self.current = self.table
             self.definitions.use_device(self.table.device)
             scope.__exit__(None, None, None)
@@ -205,10 +201,10 @@ class SessionDevices:
                 own.append(command)
         return own
 
-    def take_seconds(self) -> Mapping[str, float]:
+    def take_seconds(self) -> Sequence[tuple[str, float]]:
         """Return the seconds that commands have run on other devices than the first since the last time."""
-        seconds, self._seconds = self._seconds, {}
-        return seconds
+        seconds, self.seconds = self.seconds, {}
+        return list(seconds.items())
 
     def clear(self) -> None:
         """Let go of all arrays and executors, and of operators' sources."""
