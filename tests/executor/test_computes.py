@@ -7,8 +7,9 @@ import pytest
 
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
-from opbox_ops.compute import ArraySpec, CallSpec, OpReq, Temp
+from opbox_ops.compute import ArraySpec, CallSpec, Kernel, OpReq, Temp
 from opbox_ops.infer import all_same_shape
+from opbox_ops.node import Entry, Node
 from opbox_ops.params import NoParams
 from opbox_ops.registry import Op
 from opbox_protocol.errors import BadRequestError, ConflictError, UnsupportedError
@@ -105,6 +106,50 @@ def test_a_compute_joins_from_another_file():
         assert len(op.computes("cpu")) == 3
     finally:
         registry.unregister("_test_levels")
+
+
+def tripled(p, ctx, inputs, outputs):
+    return lambda: np.multiply(inputs[0], 3, out=outputs[0])
+
+
+def test_a_kernel_is_chosen_once_for_calls_that_are_alike():
+    op, asked = triple("reference"), []
+
+    @op.kernel("cpu", level="library", allocates="a reason")
+    def _(p, call):
+        asked.append(call)
+        return Kernel(tripled, (Temp((5,)),)) if call.inputs[0].dtype == np.float32 else None
+
+    entry, params = toy.var("x"), NoParams()
+    for number in range(4):
+        entry = Entry(Node(op, f"t{number}", {}, params, (entry,)))
+    executor = bind(Graph([entry]), args={"x": np.ones(2, "f")}, backend=CPU, random=CPU.random(0))
+    for _ in range(2):
+        executor.forward()
+    np.testing.assert_array_equal(executor.outputs[0], np.full(2, 81, "f"))
+    assert len(asked) == 1
+    (kernel,) = {step.kernel for step in executor.plan.steps}
+    assert (kernel.level, kernel.allocates, kernel.temps) == ("library", "a reason", (Temp((5,)),))
+    assert op.find_kernel(params, asked[0], "reference").level == "reference"
+    assert ran(op, np.ones(2)) == 0  # of float64, which it does not take
+
+
+def test_a_compute_that_is_asked_last():
+    op = triple("reference")
+    op.kernel("cpu", level="library", last=True)(lambda p, call: Kernel(tripled))
+    op.kernel("cpu", level="library")(lambda p, call: Kernel.of(lambda p, ctx, inputs, outputs: None))
+    call = CallSpec("cpu", (ArraySpec((2,), np.dtype("f")),), (ArraySpec((2,), np.dtype("f")),))
+    assert op.choose(NoParams(), call).bind is not tripled
+    assert op.computes("cpu")[1].choose(NoParams(), call).bind is tripled
+
+
+def test_a_choice_takes_parameters_and_call():
+    with pytest.raises(ConflictError, match=r"expected a kernel's choice of 2 arguments \(p, call\), got one of 1"):
+        triple("reference").kernel("cpu")(lambda call: None)
+    with pytest.raises(
+        ConflictError, match=r"expected a compute of 4 arguments \(p, ctx, inputs, outputs\), got one of 2"
+    ):
+        triple("reference").compute("cpu", level="library")(lambda p, call: None)
 
 
 def test_temporaries_are_those_of_the_compute_that_runs():
