@@ -60,9 +60,10 @@ def load_threads(spins: Callable[[], int]) -> Threads | None:
     try:
         with bounded_spinning(spins):
             libgomp = ctypes.CDLL(_FILE)
-    except OSError:
+        functions = [getattr(libgomp, name) for name in _FUNCTIONS]
+    except (OSError, AttributeError):  # not there, or a library of other functions
         return None
-    return Threads(*[ctypes.cast(getattr(libgomp, name), ctypes.c_void_p).value for name in _FUNCTIONS])
+    return Threads(*[ctypes.cast(function, ctypes.c_void_p).value for function in functions])
 
 
 @contextmanager
