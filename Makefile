@@ -34,13 +34,14 @@ demo: $(VENV)/.packages  ## start a server and train LeNet on handwritten digits
 # Many tests wait for a server or a deadline: three at once keep two cores busy.
 test: JOBS = 3
 test: $(READY)  ## run the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all)
-	$(if $(WHOLE),,OPBOX_TEST_SLICE=$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not packages and not browser" $(ARGS)
+	OPBOX_TEST_SLICE=$(if $(WHOLE),,$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not packages and not browser" $(ARGS)
 
 NUMERIC := tests/ops tests/executor tests/training
 test-processors: $(READY)  ## run the tests of numbers with one thread, then as on a processor without AVX-512
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu" $(NUMERIC) $(ARGS)
 	ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not gpu" $(NUMERIC) $(ARGS)
 
+test-all: export OPBOX_TEST_SLICE =
 test-all:  ## run every suite of .ci/run as a whole; takes hours
 	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch \
 	  test-processors; do \
