@@ -18,8 +18,15 @@ An operator may have several computes for a device, each with a level:
     library     calls of a vendor's library (oneDNN, cuDNN)
     generated   a kernel made for this very call
 
-The highest level is asked first whether it accepts the call; computes of one level are asked in the order they were
-registered. `OPBOX_COMPUTE_LEVEL` (or the argument `level`) caps the levels: "reference" runs nothing else.
+A compute answers a call with a `Kernel`, or with None. The highest level is asked first; computes of one level are asked
+in the order they were registered. `OPBOX_COMPUTE_LEVEL` (or the argument `level`) caps the levels: "reference" runs
+nothing else. `op.compute` makes a compute of one function; where the shapes decide how a call runs, `op.kernel` makes
+one of a function that chooses:
+
+    @op.kernel("cpu", level="library")
+    def _(p, call):
+        product = product_of(p, call)
+        return None if product is None else Kernel(partial(bind, product), product.temps)
 """
 
 from __future__ import annotations
