@@ -18,10 +18,10 @@ An operator may have several computes for a device, each with a level:
     library     calls of a vendor's library (oneDNN, cuDNN)
     generated   a kernel made for this very call
 
-A compute answers a call with a `Kernel`, or with None. The highest level is asked first; computes of one level are asked
-in the order they were registered. `OPBOX_COMPUTE_LEVEL` (or the argument `level`) caps the levels: "reference" runs
-nothing else. `op.compute` makes a compute of one function; where the shapes decide how a call runs, `op.kernel` makes
-one of a function that chooses:
+A compute answers a call with a `Kernel`, or with None. The highest level is asked first; computes of one level are
+asked in the order they were registered. `OPBOX_COMPUTE_LEVEL` (or the argument `level`) caps the levels: "reference"
+runs nothing else. `op.compute` makes a compute of one function; where the shapes decide how a call runs, `op.kernel`
+makes one of a function that chooses:
 
     @op.kernel("cpu", level="library")
     def _(p, call):
