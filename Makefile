@@ -159,14 +159,18 @@ packages: $(VENV)/.packaging  ## build the four distributions into dist, and che
 pythons:  ## run a slice of the tests on Python 3.12 and 3.13, if installed
 	@sh .ci/pythons.sh $(ARGS)
 
-lint: $(READY)  ## run ruff and mypy --strict
+KERNELS := ops/opbox_ops/cpu/kernels/*.[ch]
+
+lint: $(READY)  ## run ruff, clang-format and mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror $(KERNELS)
 	$(BIN)/mypy
 
-format: $(READY)  ## let ruff format the code
+format: $(READY)  ## let ruff and clang-format format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(KERNELS)
 
 $(ORACLE)/.ready:
 	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(ORACLE)

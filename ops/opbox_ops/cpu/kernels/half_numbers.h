@@ -21,8 +21,17 @@ enum { HALVES = 8 };
     _mm_storeu_si128((void *)(to), _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT))
 #else
 enum { HALVES = 1 };
-#define WIDEN_HALVES(to, from) ({ _Float16 half; __builtin_memcpy(&half, from, 2); *(to) = half; })
-#define ROUND_HALVES(to, from) ({ const _Float16 half = *(from); __builtin_memcpy(to, &half, 2); })
+#define WIDEN_HALVES(to, from)            \
+    ({                                    \
+        _Float16 half;                    \
+        __builtin_memcpy(&half, from, 2); \
+        *(to) = half;                     \
+    })
+#define ROUND_HALVES(to, from)          \
+    ({                                  \
+        const _Float16 half = *(from);  \
+        __builtin_memcpy(to, &half, 2); \
+    })
 #endif
 
 static inline void widen_float16(float *to, const unsigned short *from, long n)
@@ -49,8 +58,18 @@ static inline void narrow_float16(unsigned short *to, const float *from, long n)
     __builtin_memcpy(to + i, halves, 2 * (n - i));
 }
 
-static inline unsigned bits_of(float x) { unsigned bits; __builtin_memcpy(&bits, &x, 4); return bits; }
-static inline float of_bits(unsigned bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
+static inline unsigned bits_of(float x)
+{
+    unsigned bits;
+    __builtin_memcpy(&bits, &x, 4);
+    return bits;
+}
+static inline float of_bits(unsigned bits)
+{
+    float x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+}
 
 /* The bits of a number that is rounded to a bfloat16, in the upper half. */
 static inline unsigned nearest_bfloat16(float x)

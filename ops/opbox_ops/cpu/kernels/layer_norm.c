@@ -22,18 +22,23 @@ static inline float sum_of(const Lanes sums[SUMS])
 }
 
 /* total = the sum over a row of n numbers, whose term at j is `vector`, and `number` in the rest. */
-#define ADD_UP(total, n, vector, number) \
-    do { \
-        Lanes sums[SUMS] = {ALL(0), ALL(0), ALL(0), ALL(0)}; \
-        long begin = 0; \
-        for (; begin + SUMS * WIDTH <= (n); begin += SUMS * WIDTH) \
-            UNROLL for (int v = 0; v < SUMS; v++) { const long j = begin + v * WIDTH; sums[v] += (vector); } \
-        for (long j = begin; j + WIDTH <= (n); j += WIDTH) sums[0] += (vector); \
-        total = sum_of(sums); \
-        REST(j, n) total += (number); \
+#define ADD_UP(total, n, vector, number)                                                                 \
+    do {                                                                                                 \
+        Lanes sums[SUMS] = {ALL(0), ALL(0), ALL(0), ALL(0)};                                             \
+        long begin = 0;                                                                                  \
+        for (; begin + SUMS * WIDTH <= (n); begin += SUMS * WIDTH) UNROLL for (int v = 0; v < SUMS; v++) \
+            {                                                                                            \
+                const long j = begin + v * WIDTH;                                                        \
+                sums[v] += (vector);                                                                     \
+            }                                                                                            \
+        for (long j = begin; j + WIDTH <= (n); j += WIDTH) sums[0] += (vector);                          \
+        total = sum_of(sums);                                                                            \
+        REST(j, n) total += (number);                                                                    \
     } while (0)
 
-typedef struct { float mean, std; } Statistics;
+typedef struct {
+    float mean, std;
+} Statistics;
 
 static inline Statistics statistics(const float *x, long n, float eps)
 {

@@ -10,11 +10,12 @@
 #define GIVE(shares, all) give_shares(shares, all, omp_get_thread_num(), omp_get_num_threads(), threads)
 #define PIECES_OF(shares, begin, end, most, line) \
     for (long end, begin; (begin = take_piece(shares, omp_get_thread_num(), threads, most, line, &end)) >= 0;)
-#define SHARED(shares, i, most) \
-    PIECES_OF(shares, begin_##i, end_##i, most, 1L << 31) for (long i = begin_##i; i < end_##i; i++)
+#define SHARED(shares, i, most)                           \
+    PIECES_OF(shares, begin_##i, end_##i, most, 1L << 31) \
+        for (long i = begin_##i; i < end_##i; i++)
 
 /* A loop over 0 to `all` - 1 in a region of its own, of `threads` threads. */
-#define IN_THREADS(i, all, most) \
+#define IN_THREADS(i, all, most)  \
     Share shares_of_##i[threads]; \
-    GIVE(shares_of_##i, all); \
+    GIVE(shares_of_##i, all);     \
     _Pragma("omp parallel num_threads(threads)") SHARED(shares_of_##i, i, most)

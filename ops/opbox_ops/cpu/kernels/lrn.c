@@ -14,10 +14,13 @@
 enum { VECTORS_OF = 4, CHUNK = VECTORS_OF * WIDTH, RING = MOST_NEIGHBOURS + 1, SOME = 4, ALONE = 1 << 14 };
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 
-typedef struct { long batch, channels, positions, reach; float alpha, knorm, factor; } Sizes;
+typedef struct {
+    long batch, channels, positions, reach;
+    float alpha, knorm, factor;
+} Sizes;
 
 /* Loops over the vectors of a chunk of `count` numbers, v the first number and `part` those that there are. */
-#define EACH_VECTOR(v, part, count) \
+#define EACH_VECTOR(v, part, count)           \
     for (long v = 0; v < (count); v += WIDTH) \
         for (Part part = first_numbers((count) - v), *once = &part; once; once = 0)
 #define AT(ring, c, v) ((ring) + (c) % RING * CHUNK + (v))
@@ -40,12 +43,13 @@ static inline Lanes power(Lanes scale)
     return ROOT(root) * root;
 }
 
-#define CHUNKS_OF(s, job, count, at) \
-    const long chunks = ((s).positions + CHUNK - 1) / CHUNK; \
+#define CHUNKS_OF(s, job, count, at)                                                                   \
+    const long chunks = ((s).positions + CHUNK - 1) / CHUNK;                                           \
     const int threads = (s).batch * (s).channels * (s).positions <= ALONE ? 1 : omp_get_max_threads(); \
-    IN_THREADS(job, (s).batch * chunks, SOME) \
-        for (long at = job / chunks * (s).channels * (s).positions + job % chunks * CHUNK, \
-                  count = LEAST((s).positions - job % chunks * CHUNK, CHUNK); count; count = 0)
+    IN_THREADS(job, (s).batch * chunks, SOME)                                                          \
+        for (long at = job / chunks * (s).channels * (s).positions + job % chunks * CHUNK,             \
+                  count = LEAST((s).positions - job % chunks * CHUNK, CHUNK);                          \
+             count; count = 0)
 
 /* out and, unless it is NULL, scale, from data (batch, channels, positions). */
 void opbox_lrn(const float *restrict data, float *restrict out, float *restrict scale, const Sizes *sizes)

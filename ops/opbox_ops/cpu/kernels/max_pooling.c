@@ -46,7 +46,9 @@ enum { CHANNELS = 32, BAND = 16, ALONE = 1 << 15 };
 #define MOST(x, y) ((x) > (y) ? (x) : (y))
 
 /* What is inside of data, of a window that begins at `start`: from its tap `first` to before `end`. */
-typedef struct { long start, first, end; } Reach;
+typedef struct {
+    long start, first, end;
+} Reach;
 
 static inline Reach reach(long at, long step, long before, long kernel, long size)
 {

@@ -5,7 +5,7 @@
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
-#define EACH _Pragma("GCC ivdep") for (long j = 0; j < channels; j++)
+#define EACH(j) _Pragma("GCC ivdep") for (long j = 0; j < channels; j++)
 #define COUNT_OF_BLOCKS ((positions + rows - 1) / rows)
 #define BLOCKS(b) for (long b = 0; b < COUNT_OF_BLOCKS; b++)
 #define COUNT(b) (positions - (b) * rows < rows ? positions - (b) * rows : rows)
@@ -34,14 +34,13 @@
 #endif
 typedef float Lanes __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int Masks __attribute__((vector_size(4 * WIDTH)));
-#define LANES _Pragma("GCC unroll 4") for (int k = 0; k < TILE; k++)
+#define LANES(k) _Pragma("GCC unroll 4") for (int k = 0; k < TILE; k++)
 #define LOAD(p, k) (*(Lanes *)((p) + WIDTH * (k)))
 #define ONE ((Lanes){0} + 1.0f)
 #define VECTORS(j) for (long j = 0; j < channels; j += WIDTH)
 #define AT(p) LOAD((p) + j, 0)
 #define GROUP 8
-#define GROUPS(from, to, n) \
-    for (long from = 0, to; to = from + GROUP < (n) ? from + GROUP : (n), from < (n); from = to)
+#define GROUPS(from, to, n) for (long from = 0, to; to = from + GROUP < (n) ? from + GROUP : (n), from < (n); from = to)
 #define TILES(j, n) for (long j = 0; j + TILE * WIDTH <= (n); j += TILE * WIDTH)
 #define REST(j, n) for (long j = (n) / (TILE * WIDTH) * (TILE * WIDTH); j < (n); j++)
 
@@ -50,13 +49,20 @@ static void add_rows(const float *x, const float *mean, float *sums, long count,
     GROUPS(from, to, count) {
         TILES(j, channels) {
             Lanes sum[TILE], middle[TILE];
-            LANES { sum[k] = LOAD(sums + j, k); middle[k] = mean ? LOAD(mean + j, k) : (Lanes){0}; }
+            LANES(k) {
+                sum[k] = LOAD(sums + j, k);
+                middle[k] = mean ? LOAD(mean + j, k) : (Lanes){0};
+            }
             if (mean)
                 for (long i = from; i < to; i++)
-                    LANES { const Lanes d = LOAD(x + i * channels + j, k) - middle[k]; sum[k] += d * d; }
+                    LANES(k) {
+                        const Lanes d = LOAD(x + i * channels + j, k) - middle[k];
+                        sum[k] += d * d;
+                    }
             else
-                for (long i = from; i < to; i++) LANES sum[k] += LOAD(x + i * channels + j, k);
-            LANES LOAD(sums + j, k) = sum[k];
+                for (long i = from; i < to; i++)
+                    LANES(k) sum[k] += LOAD(x + i * channels + j, k);
+            LANES(k) LOAD(sums + j, k) = sum[k];
         }
         REST(j, channels) {
             float sum = sums[j];
@@ -77,25 +83,31 @@ static void statistics(const float *x, float *partial, double *sums, float *mean
         const long count = COUNT(b);
         const float *block = x + b * rows * channels, number = count;
         float *middle = partial + 2 * b * channels, *square = middle + channels;
-        EACH middle[j] = square[j] = 0;
+        EACH(j) middle[j] = square[j] = 0;
         add_rows(block, 0, middle, count, channels);
-        EACH middle[j] = middle[j] / number;
+        EACH(j) middle[j] = middle[j] / number;
         add_rows(block, middle, square, count, channels);
     }
     double *squares = sums + channels;
-    EACH sums[j] = squares[j] = 0;
+    EACH(j) sums[j] = squares[j] = 0;
     BLOCKS(b) {
         const float *middle = partial + 2 * b * channels;
         const double count = COUNT(b);
-        EACH sums[j] += middle[j] * count;
+        EACH(j) sums[j] += middle[j] * count;
     }
-    EACH sums[j] = sums[j] / positions;
+    EACH(j) sums[j] = sums[j] / positions;
     BLOCKS(b) {
         const float *middle = partial + 2 * b * channels, *square = middle + channels;
         const double count = COUNT(b);
-        EACH { const double d = middle[j] - sums[j]; squares[j] += square[j] + d * d * count; }
+        EACH(j) {
+            const double d = middle[j] - sums[j];
+            squares[j] += square[j] + d * d * count;
+        }
     }
-    EACH { mean[j] = sums[j]; variance[j] = squares[j] / positions; }
+    EACH(j) {
+        mean[j] = sums[j];
+        variance[j] = squares[j] / positions;
+    }
 }
 
 static void normalize(const float *x, float *y, const float *mean, const float *scale, const float *shift,
@@ -112,7 +124,11 @@ static void normalize(const float *x, float *y, const float *mean, const float *
                     const Lanes v = (AT(from) - AT(mean)) * AT(scale) + AT(shift);
                     PASS(to + j, (Lanes)((Masks)v & ~(v <= 0)));
                 }
-            else EACH { const float v = (from[j] - mean[j]) * scale[j] + shift[j]; to[j] = v <= 0 ? 0.0f : v; }
+            else
+                EACH(j) {
+                    const float v = (from[j] - mean[j]) * scale[j] + shift[j];
+                    to[j] = v <= 0 ? 0.0f : v;
+                }
         }
         if (past) SETTLE;
     }
@@ -126,20 +142,26 @@ static void sums(const float *x, const float *g, float *partial, const float *me
     IN_THREADS(b, COUNT_OF_BLOCKS, 1) {
         const float *from = x + b * rows * channels, *of = g + b * rows * channels;
         float *sums = partial + 2 * b * channels, *products = sums + channels;
-        EACH sums[j] = products[j] = 0;
+        EACH(j) sums[j] = products[j] = 0;
         GROUPS(first, last, COUNT(b)) {
             TILES(j, channels) {
                 Lanes sum[TILE], product[TILE];
-                LANES { sum[k] = LOAD(sums + j, k); product[k] = LOAD(products + j, k); }
+                LANES(k) {
+                    sum[k] = LOAD(sums + j, k);
+                    product[k] = LOAD(products + j, k);
+                }
                 for (long i = first; i < last; i++)
-                    LANES {
+                    LANES(k) {
                         const Lanes c = LOAD(from + i * channels + j, k) - LOAD(mean + j, k);
                         const Lanes v = c * LOAD(scale + j, k) + LOAD(shift + j, k);
                         const Lanes m = LOAD(of + i * channels + j, k) * (Lanes)((v > 0) & (Masks)ONE);
                         sum[k] += m;
                         product[k] += c * m;
                     }
-                LANES { LOAD(sums + j, k) = sum[k]; LOAD(products + j, k) = product[k]; }
+                LANES(k) {
+                    LOAD(sums + j, k) = sum[k];
+                    LOAD(products + j, k) = product[k];
+                }
             }
             REST(j, channels)
                 for (long i = first; i < last; i++) {
@@ -151,12 +173,18 @@ static void sums(const float *x, const float *g, float *partial, const float *me
         }
     }
     double *products = totals + channels;
-    EACH totals[j] = products[j] = 0;
+    EACH(j) totals[j] = products[j] = 0;
     BLOCKS(b) {
         const float *sum = partial + 2 * b * channels, *product = sum + channels;
-        EACH { totals[j] += sum[j]; products[j] += product[j]; }
+        EACH(j) {
+            totals[j] += sum[j];
+            products[j] += product[j];
+        }
     }
-    EACH { gbeta[j] = totals[j]; ggamma[j] = products[j]; }
+    EACH(j) {
+        gbeta[j] = totals[j];
+        ggamma[j] = products[j];
+    }
 }
 
 static void gradient(const float *x, const float *g, const float *addend, float *gx, const float *mean,
@@ -165,7 +193,7 @@ static void gradient(const float *x, const float *g, const float *addend, float 
 {
 #define VALUES const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f)
 #define OF_BATCH (c * share[j] + m - less[j]) * scale[j]
-#define OF_ALL m * scale[j]
+#define OF_ALL (m) * scale[j]
     const int past = GOES_PAST(gx) && gx != x && gx != g && gx != addend;
     const int threads = omp_get_max_threads();
     IN_THREADS(b, COUNT_OF_BLOCKS, 1) {
@@ -180,16 +208,36 @@ static void gradient(const float *x, const float *g, const float *addend, float 
                     if (addend) sum += AT(more);
                     PASS(to + j, sum);
                 }
-            else if (of_batch && addend) EACH { VALUES; to[j] = OF_BATCH + more[j]; }
-            else if (of_batch) EACH { VALUES; to[j] = OF_BATCH; }
-            else if (addend) EACH { VALUES; to[j] = OF_ALL + more[j]; }
-            else EACH { VALUES; to[j] = OF_ALL; }
+            else if (of_batch && addend)
+                EACH(j) {
+                    VALUES;
+                    to[j] = OF_BATCH + more[j];
+                }
+            else if (of_batch)
+                EACH(j) {
+                    VALUES;
+                    to[j] = OF_BATCH;
+                }
+            else if (addend)
+                EACH(j) {
+                    VALUES;
+                    to[j] = OF_ALL + more[j];
+                }
+            else
+                EACH(j) {
+                    VALUES;
+                    to[j] = OF_ALL;
+                }
         }
         if (past) SETTLE;
     }
 }
 
-typedef struct { long positions, channels, rows; int fixes_gamma; float eps, momentum, rest; } Norm;
+typedef struct {
+    long positions, channels, rows;
+    int fixes_gamma;
+    float eps, momentum, rest;
+} Norm;
 
 void opbox_norm_forward(const float *x, float *y, const float *gamma, const float *beta, const float *moving_mean,
                         const float *moving_var, float *mean, float *inverse, float *variance, float *scale,
@@ -197,9 +245,13 @@ void opbox_norm_forward(const float *x, float *y, const float *gamma, const floa
 {
     const long positions = norm->positions, channels = norm->channels, rows = norm->rows;
     if (of_batch) statistics(x, partial, totals, mean, variance, positions, channels, rows);
-    else EACH { mean[j] = moving_mean[j]; variance[j] = moving_var[j]; }
-    EACH inverse[j] = 1 / __builtin_sqrtf(variance[j] + norm->eps);
-    EACH scale[j] = norm->fixes_gamma ? inverse[j] : inverse[j] * gamma[j];
+    else
+        EACH(j) {
+            mean[j] = moving_mean[j];
+            variance[j] = moving_var[j];
+        }
+    EACH(j) inverse[j] = 1 / __builtin_sqrtf(variance[j] + norm->eps);
+    EACH(j) scale[j] = norm->fixes_gamma ? inverse[j] : inverse[j] * gamma[j];
     normalize(x, y, mean, scale, beta, positions, channels, rows);
 }
 
@@ -211,18 +263,24 @@ void opbox_norm_backward(const float *x, const float *g, const float *addend, fl
 {
     const long positions = norm->positions, channels = norm->channels, rows = norm->rows;
     const float one_less = -1.0 / positions, one_more = 1.0 / positions;
-    EACH scale[j] = norm->fixes_gamma ? inverse[j] : inverse[j] * gamma[j];
+    EACH(j) scale[j] = norm->fixes_gamma ? inverse[j] : inverse[j] * gamma[j];
     sums(x, g, partial, mean, scale, beta, totals, gbeta, ggamma, positions, channels, rows);
-    EACH ggamma[j] = ggamma[j] * inverse[j];
+    EACH(j) ggamma[j] = ggamma[j] * inverse[j];
     if (gx) {
-        EACH { share[j] = ggamma[j] * inverse[j] * one_less; less[j] = gbeta[j] * one_more; }
+        EACH(j) {
+            share[j] = ggamma[j] * inverse[j] * one_less;
+            less[j] = gbeta[j] * one_more;
+        }
         gradient(x, g, addend, gx, mean, scale, beta, share, less, of_batch, positions, channels, rows);
     }
-    if (out_gamma) EACH out_gamma[j] = norm->fixes_gamma ? 0 : ggamma[j];
-    if (out_beta) EACH out_beta[j] = gbeta[j];
-    if (of_batch) EACH {
-        const float variance = 1 / (inverse[j] * inverse[j]) - norm->eps;
-        moving_mean[j] = moving_mean[j] * norm->momentum + mean[j] * norm->rest;
-        moving_var[j] = moving_var[j] * norm->momentum + variance * norm->rest;
-    }
+    if (out_gamma)
+        EACH(j) out_gamma[j] = norm->fixes_gamma ? 0 : ggamma[j];
+    if (out_beta)
+        EACH(j) out_beta[j] = gbeta[j];
+    if (of_batch)
+        EACH(j) {
+            const float variance = 1 / (inverse[j] * inverse[j]) - norm->eps;
+            moving_mean[j] = moving_mean[j] * norm->momentum + mean[j] * norm->rest;
+            moving_var[j] = moving_var[j] * norm->momentum + variance * norm->rest;
+        }
 }

@@ -5,4 +5,7 @@
 #else
 #define PAUSE __asm__ volatile("" ::: "memory")
 #endif
-void opbox_pauses(long count) { for (long i = 0; i < count; i++) PAUSE; }
+void opbox_pauses(long count)
+{
+    for (long i = 0; i < count; i++) PAUSE;
+}

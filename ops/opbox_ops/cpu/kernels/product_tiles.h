@@ -22,7 +22,9 @@ enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, COLUMNS = 16, MANY = 16, SETS 
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
 #define MOST(x, y) ((x) > (y) ? (x) : (y))
 #define PIECES(all, most) (((all) + (most) - 1) / (most))
+// clang-format off: it takes these products for pointers
 #define MOST_OF_A MOST(MOST_SHORT * SHALLOW, LONG * (DEPTH + LINE))
+// clang-format on
 
 typedef struct {
     long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies, splits, packs_a;
@@ -41,7 +43,7 @@ static void add_bias(float *c, const float *addend, const float *bias, const Siz
 static void add_slabs(float *c, const float *sums, const Sizes *s)
 {
     if (s->slabs == 1) return;
-    _Pragma("omp barrier")
+    _Pragma("omp barrier");
     const long all = omp_get_num_threads(), me = omp_get_thread_num();
     for (long r = me * s->rows / all; r < (me + 1) * s->rows / all; r++)
         for (long n = 0; n < s->slabs - 1; n++)
@@ -49,7 +51,10 @@ static void add_slabs(float *c, const float *sums, const Sizes *s)
 }
 
 /* Lines to be fetched: `lines` of each of `rows` rows, from `line` of the first one on. */
-typedef struct { const char *at; long rows, step, lines, line; } Ahead;
+typedef struct {
+    const char *at;
+    long rows, step, lines, line;
+} Ahead;
 
 static inline Ahead next_terms(const float *b, long term, long column, long depth, long columns)
 {
@@ -70,11 +75,22 @@ static inline void go_on(Ahead *ahead, long count)
 /* What is done while a tile is worked off: NEXT fetches the tile's next rows of a, from `next` on; LINES the next
    `share` lines of the two lists `ahead`; COPY packs b, whose rows lie `b_row` numbers apart, to `copy`. */
 enum { NOTHING, NEXT, LINES, COPY };
-typedef struct { int task; const float *next; Ahead *ahead; long share; float *copy; long b_row; } Meanwhile;
+typedef struct {
+    int task;
+    const float *next;
+    Ahead *ahead;
+    long share;
+    float *copy;
+    long b_row;
+} Meanwhile;
 
 /* What is done to a number of a finished sum, by its column: x becomes (x - norm[0]) norm[1] + norm[2], three rows that
    lie `row` apart, unless norm is NULL; then the larger of that and 0 where it `rectifies`. */
-typedef struct { const float *norm; long row; int rectifies; } End;
+typedef struct {
+    const float *norm;
+    long row;
+    int rectifies;
+} End;
 
 /* c = start + a b, and what `end` says, for `rows` rows of a panel; start of zeros if it is NULL. The next rows of
    start, and the lines of c that the next tile writes, are fetched meanwhile. */

@@ -9,7 +9,8 @@ static inline long between(long x, long low, long high) { return x < low ? low :
 /* A panel of the matrix of windows over x, (images, rows and columns of out) by (rows and columns of the kernel,
    channels): its columns from `column` on, `columns` of them, and `depth` rows from `row` on. Padding is zeros. Columns
    that lie together in x are copied together. */
-UNUSED static void pack_windows(const float *x, const Windows *w, long column, long columns, long row, long depth, float *to)
+UNUSED static void pack_windows(const float *x, const Windows *w, long column, long columns, long row, long depth,
+                                float *to)
 {
     const long width = width_of(columns);
     const long step = w->across * w->channels, span = w->across_kernel * w->channels;
@@ -18,8 +19,10 @@ UNUSED static void pack_windows(const float *x, const Windows *w, long column, l
     for (long j = 0, lanes; j < width; j += lanes) {
         const long at = column + j, in_line = at % span;
         const int together = columns - j >= 4 && j + 4 <= width && w->dilate_across == 1 && in_line + 4 <= span;
-        lanes = w->channels % width == 0 ? width : w->channels % WIDTH == 0 ? WIDTH
-                                                 : w->channels % 4 == 0 || together ? 4 : 1;
+        lanes = w->channels % width == 0           ? width
+                : w->channels % WIDTH == 0         ? WIDTH
+                : w->channels % 4 == 0 || together ? 4
+                                                   : 1;
         const long y = at / span * w->dilate_down - w->above;
         const long left = in_line / w->channels * w->dilate_across - w->before;
         const long last = (in_line + lanes - 1) / w->channels * w->dilate_across - w->before;
@@ -94,10 +97,13 @@ void opbox_product_gather(const float *from, float *b, const Windows *windows)
             if (y / w.down >= w.out_height || x / w.across >= w.out_width) continue;
             const long p = (image * w.out_height + y / w.down) * w.out_width + x / w.across;
             const float *window = from + p * taps * w.channels + i;
-            if (any) for (long c = 0; c < w.channels; c++) to[c] += window[c * taps];
-            else for (long c = 0; c < w.channels; c++) to[c] = window[c * taps];
+            if (any)
+                for (long c = 0; c < w.channels; c++) to[c] += window[c * taps];
+            else
+                for (long c = 0; c < w.channels; c++) to[c] = window[c * taps];
             any = 1;
         }
-        if (!any) for (long c = 0; c < w.channels; c++) to[c] = 0;
+        if (!any)
+            for (long c = 0; c < w.channels; c++) to[c] = 0;
     }
 }

@@ -11,10 +11,14 @@ enum { UNITS = 16, ALONE = 1 << 11 };
 
 /* Sizes of a step: numbers between rows of x, between the states of two samples, of `before` between two units and two
    samples, and of gstate between two samples where its units lie together; 0 where its samples do. */
-typedef struct { long hidden, batch, x_row, state_row, before_unit, before_sample, gstate_row; } Step;
+typedef struct {
+    long hidden, batch, x_row, state_row, before_unit, before_sample, gstate_row;
+} Step;
 
 /* What a piece of a gate's or a state's matrix is: `rows` from unit `unit` on, `count` numbers from `at` on. */
-typedef struct { long unit, rows, at, count; } Piece;
+typedef struct {
+    long unit, rows, at, count;
+} Piece;
 
 static inline Piece piece_of(const Step *s, long block)
 {
@@ -23,9 +27,9 @@ static inline Piece piece_of(const Step *s, long block)
 }
 
 /* A loop over the pieces in threads, of a step of `sizes`. */
-#define BY_PIECES \
-    const Step s = *sizes; \
-    const long of_gate = s.hidden * s.batch; \
+#define BY_PIECES                                                    \
+    const Step s = *sizes;                                           \
+    const long of_gate = s.hidden * s.batch;                         \
     const int threads = of_gate > ALONE ? omp_get_max_threads() : 1; \
     IN_THREADS(block, (s.hidden + UNITS - 1) / UNITS, 1)
 
@@ -72,7 +76,8 @@ static void write_state(const Step *s, Piece p, const float *from, float *state)
 void opbox_lstm_step(const float *product, const float *x, float *gates, const float *before, float *cell, float *room,
                      float *state, const Step *sizes, const Loop *tanh)
 {
-    BY_PIECES {
+    BY_PIECES
+    {
         const Piece p = piece_of(&s, block);
         float *gate[4], *c = cell + p.at, *t = room + p.at;
         for (int g = 0; g < 4; g++) {
@@ -93,7 +98,8 @@ void opbox_lstm_step(const float *product, const float *x, float *gates, const f
 void opbox_gru_step(const float *product, const float *x, float *gates, const float *before, float *again, float *room,
                     float *state, const Step *sizes, const Loop *tanh, const float *bias)
 {
-    BY_PIECES {
+    BY_PIECES
+    {
         const Piece p = piece_of(&s, block);
         float *gate[3], *q = again + p.at, *t = room + p.at;
         for (int g = 0; g < 3; g++) gate[g] = gates + g * of_gate + p.at;
@@ -105,7 +111,8 @@ void opbox_gru_step(const float *product, const float *x, float *gates, const fl
         const long batch = s.batch;
         for (long r = 0; r < p.rows; r++) {
             const float more = bias[p.unit + r];
-            IVDEP for (long k = r * batch; k < (r + 1) * batch; k++) {
+            IVDEP for (long k = r * batch; k < (r + 1) * batch; k++)
+            {
                 q[k] = of_new[k] + more;
                 t[k] = reset[k] * q[k];
             }
@@ -121,12 +128,14 @@ void opbox_gru_step(const float *product, const float *x, float *gates, const fl
 void opbox_rnn_step(const float *product, const float *x, float *gates, float *state, const Step *sizes,
                     const Loop *tanh)
 {
-    BY_PIECES {
+    BY_PIECES
+    {
         const Piece p = piece_of(&s, block);
         float *gate = gates + p.at;
         sum(&s, p, 0, product + p.at, x, gate);
         if (tanh) apply(tanh, gate, p.count);
-        else for (long k = 0; k < p.count; k++) gate[k] = gate[k] <= 0 ? 0 : gate[k]; /* NaN stays NaN */
+        else
+            for (long k = 0; k < p.count; k++) gate[k] = gate[k] <= 0 ? 0 : gate[k]; /* NaN stays NaN */
         write_state(&s, p, gate, state);
     }
 }
@@ -162,8 +171,7 @@ static void spread(const Step *s, Piece p, long gate, const float *from, float *
 {
     const long batch = s->batch, row = s->x_row;
     to += (gate * s->hidden + p.unit) * row;
-    for (long r = 0; r < p.rows; r++, from += batch, to += row)
-        IVDEP for (long j = 0; j < batch; j++) to[j] = from[j];
+    for (long r = 0; r < p.rows; r++, from += batch, to += row) IVDEP for (long j = 0; j < batch; j++) to[j] = from[j];
 }
 
 /* factors: the gradients of the four gates, which go to ggates too; gcell for the step before. room and past are worked
@@ -172,7 +180,8 @@ void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, 
                           float *factors, const float *gates, const float *cell, const float *before, float *ggates,
                           const Step *sizes, const Loop *tanh)
 {
-    BY_PIECES {
+    BY_PIECES
+    {
         const Piece p = piece_of(&s, block);
         const float *i = gates + p.at, *f = i + of_gate, *n = f + of_gate, *o = n + of_gate, *c = cell + p.at;
         float *all = total + p.at, *t = room + p.at, *last = past + p.at, *g = gcell + p.at;
@@ -181,7 +190,8 @@ void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, 
         lay_before(&s, p, before, last);
         IVDEP for (long k = 0; k < p.count; k++) t[k] = c[k];
         apply(tanh, t, p.count);
-        IVDEP for (long k = 0; k < p.count; k++) {
+        IVDEP for (long k = 0; k < p.count; k++)
+        {
             const float sum = g[k] + (1 - t[k] * t[k]) * o[k] * all[k];
             of_i[k] = (1 - i[k]) * i[k] * n[k] * sum;
             of_f[k] = (1 - f[k]) * f[k] * last[k] * sum;
@@ -200,14 +210,16 @@ void opbox_gru_back_step(const float *gout, const float *gstate, float *total, f
                          float *factors, const float *gates, const float *again, const float *before, float *ggates,
                          float *gagain, const Step *sizes, const float *passed)
 {
-    BY_PIECES {
+    BY_PIECES
+    {
         const Piece p = piece_of(&s, block);
         const float *reset = gates + p.at, *update = reset + of_gate, *new = update + of_gate, *q = again + p.at;
         float *all = total + p.at, *of_n = room + p.at, *last = past + p.at, *by = through + p.at;
         float *of_r = factors + p.at, *of_z = of_r + of_gate, *of_q = of_z + of_gate;
         add_up(&s, p, gout, gstate, passed, all);
         lay_before(&s, p, before, last);
-        IVDEP for (long k = 0; k < p.count; k++) {
+        IVDEP for (long k = 0; k < p.count; k++)
+        {
             const float left = 1 - update[k], slope = (1 - new[k] * new[k]) * left * all[k];
             by[k] = all[k] * update[k];
             of_n[k] = slope;

@@ -8,7 +8,10 @@
 
 /* What is left of a thread's part of a loop: its end in the upper half, its begin in the lower. Each has two lines of
    the cache to itself. */
-typedef struct { unsigned long left; char apart[120]; } Share;
+typedef struct {
+    unsigned long left;
+    char apart[120];
+} Share;
 
 /* Parts of the loop over 0 to `all` - 1 for `threads` threads; thread `me` of `team` writes those of every `team`th. */
 static inline void give_shares(Share *shares, long all, long me, long team, long threads)

@@ -101,7 +101,7 @@ void opbox_short_rows(const float *restrict gout, const float *restrict data, fl
                                      next && !i && f == line ? next + f : 0);
             }
         }
-        _Pragma("omp barrier")
+        _Pragma("omp barrier");
         SHARED(of_filters, f, 1)
             for (long i = 0; i < w.down_kernel; i++)
                 for (long k = 0; k < span; k++) {

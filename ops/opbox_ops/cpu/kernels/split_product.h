@@ -34,20 +34,36 @@
    goes, and MOST_WIDE panels of b, which stay in the second cache. */
 enum { MOST_ROWS = 256, DEEP = 512, MOST_WIDE = 8, HALF_OF_B = MOST_WIDE * DEEP / STEP * OF_STEP / 2 };
 enum { HALF_OF_A = MOST_ROWS / STRIP * DEEP / STEP * OF_STEP / 2, FEW_ROWS = 8 * SIDE };
-typedef struct { uint8_t palette, begin, none[14]; uint16_t bytes[16]; uint8_t rows[16]; } TileShapes;
+typedef struct {
+    uint8_t palette, begin, none[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} TileShapes;
 
-#define EACH_TILE(DO) DO(0, 4, 6) if (tiles == 2) { DO(1, 5, 6) } if (panels == 2) { DO(2, 4, 7) } \
-                      if (tiles == 2 && panels == 2) { DO(3, 5, 7) }
+#define EACH_TILE(DO)                           \
+    DO(0, 4, 6) if (tiles == 2) { DO(1, 5, 6) } \
+    if (panels == 2) {                          \
+        DO(2, 4, 7)                             \
+    }                                           \
+    if (tiles == 2 && panels == 2) {            \
+        DO(3, 5, 7)                             \
+    }
 #define A4(part) LOAD_TILE(4, a + (part) * 2 * of_tile, 64);
-#define A5(part) if (tiles == 2) LOAD_TILE(5, a + ((part) * 2 + 1) * of_tile, 64);
+#define A5(part) \
+    if (tiles == 2) LOAD_TILE(5, a + ((part) * 2 + 1) * of_tile, 64);
 #define B6(part) LOAD_TILE(6, b + (part) * 2 * OF_TILE, 64);
-#define B7(part) if (panels == 2) LOAD_TILE(7, b + ((part) * 2 + 1) * OF_TILE, 64);
+#define B7(part) \
+    if (panels == 2) LOAD_TILE(7, b + ((part) * 2 + 1) * OF_TILE, 64);
 #define C0 MULTIPLY_TILES(0, 4, 6);
-#define C1 if (tiles == 2) MULTIPLY_TILES(1, 5, 6);
-#define C2 if (panels == 2) MULTIPLY_TILES(2, 4, 7);
-#define C3 if (tiles == 2 && panels == 2) MULTIPLY_TILES(3, 5, 7);
-#define SPLIT(phase) if (first) split_phase(&later[0].splitting, phase); \
-                     if (second) split_phase(&later[1].splitting, phase);
+#define C1 \
+    if (tiles == 2) MULTIPLY_TILES(1, 5, 6);
+#define C2 \
+    if (panels == 2) MULTIPLY_TILES(2, 4, 7);
+#define C3 \
+    if (tiles == 2 && panels == 2) MULTIPLY_TILES(3, 5, 7);
+#define SPLIT(phase)                                    \
+    if (first) split_phase(&later[0].splitting, phase); \
+    if (second) split_phase(&later[1].splitting, phase);
 
 /* Adds a strip by a panel, of so many tiles each, to the tiles of the result. The processor has time meanwhile: between
    products it splits parts of `later`'s two tiles, and it fetches `lines` rows of what is written next. It reaches few
@@ -62,12 +78,10 @@ static inline __attribute__((always_inline)) void multiply(const int tiles, cons
             __builtin_prefetch(c + SIDE, 1);
         }
         const int first = begin_due(later), second = begin_due(later + 1);
-        A4(2) B6(0) C0 A5(2) C1 B7(0) C2 A4(1) C3 A5(1) SPLIT(0)
-        C0 C1 B6(1) C2 C3 B7(1) SPLIT(1)
-        C0 C1 C2 A4(0) C3 A5(0) SPLIT(2)
-        C0 C1 B6(0) C2 C3 B7(0) SPLIT(3)
-        C0 C1 B6(2) C2 C3 B7(2) SPLIT(4)
-        C0 C1 C2 C3 SPLIT(5)
+        A4(2)
+        B6(0)
+        C0 A5(2) C1 B7(0) C2 A4(1) C3 A5(1) SPLIT(0) C0 C1 B6(1) C2 C3 B7(1) SPLIT(1) C0 C1 C2 A4(0) C3 A5(0) SPLIT(2)
+            C0 C1 B6(0) C2 C3 B7(0) SPLIT(3) C0 C1 B6(2) C2 C3 B7(2) SPLIT(4) C0 C1 C2 C3 SPLIT(5)
     }
 }
 
@@ -91,7 +105,7 @@ static void multiply_joined(const uint32_t *a, long of_tile, long rows, const ui
                 for (int j = 0; j < SIDE; j++) {
                     const uint32_t *at = b + k * OF_STEP + j * SIDE;
                     const Lanes right[2] = {joined(at, 2 * OF_TILE, upper), joined(at + OF_TILE, 2 * OF_TILE, upper)};
-                    UNROLL for (int r = 0; r < SOME; r++)
+    UNROLL for (int r = 0; r < SOME; r++)
                         UNROLL for (int v = 0; v < 2; v++)
                             out[r][v] = MULTIPLY_ADD(ALL(left[r][j]), right[v], out[r][v]);
                 }

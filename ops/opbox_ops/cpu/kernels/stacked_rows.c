@@ -6,7 +6,10 @@
 
 enum { CHUNK = 256, ALONE = 1 << 14 };
 
-typedef struct { const float *from; long rows; } Block;
+typedef struct {
+    const float *from;
+    long rows;
+} Block;
 
 /* `sums` is NULL, or gets the sums of the columns; or has them added to what it has, where it `adds`. */
 void opbox_stack_rows(const Block *blocks, long count, long columns, float *to, float *sums, long adds)
@@ -22,11 +25,13 @@ void opbox_stack_rows(const Block *blocks, long count, long columns, float *to, 
             for (long r = 0; r < blocks[i].rows; r++, all++, target += columns) {
                 const float *from = blocks[i].from + r * columns + first;
                 if (!sums) memcpy(target, from, width * sizeof(float));
-                else if (!all) for (long j = 0; j < width; j++) target[j] = own[j] = from[j];
-                else for (long j = 0; j < width; j++) {
-                    target[j] = from[j];
-                    own[j] += from[j];
-                }
+                else if (!all)
+                    for (long j = 0; j < width; j++) target[j] = own[j] = from[j];
+                else
+                    for (long j = 0; j < width; j++) {
+                        target[j] = from[j];
+                        own[j] += from[j];
+                    }
             }
         for (long j = 0; sums && j < width; j++) sums[first + j] = adds ? sums[first + j] + own[j] : own[j];
     }

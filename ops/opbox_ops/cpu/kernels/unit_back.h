@@ -39,7 +39,7 @@ static void back_lstm(const Steps *s, const Piece *p, const Gradients *a, Room *
     apply(tanh, own->state[0], p->rows * BLOCK);
     EACH_VECTOR(r, v) {
         Lanes gate[4];
-        UNROLL for (int g = 0; g < 4; g++) gate[g] = LOAD_PART(IN_STEP(gates + g * of_gate, r, v), p->parts[v]);
+    UNROLL for (int g = 0; g < 4; g++) gate[g] = LOAD_PART(IN_STEP(gates + g * of_gate, r, v), p->parts[v]);
         const Lanes in = gate[0], keep = gate[1], new = gate[2], out = gate[3], one = ALL(1);
         const Lanes all = LOAD(AT(own->total, r, v)), x = LOAD(AT(own->state, r, v));
         const Lanes last = LOAD_PART(IN_STEP(before, r, v), p->parts[v]);
@@ -111,7 +111,7 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
         begin_pieces(&own, nothing);
         FLUSHED for (long n = 0; n <= s.count; n++) {
             if (n) {
-                _Pragma("omp barrier")
+                _Pragma("omp barrier");
             }
             const long t = s.first + n * s.by, past = t + s.by;
             const uint32_t *now = a.room + (n + 1) % 2 * of_state;

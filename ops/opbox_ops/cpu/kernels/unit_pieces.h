@@ -23,12 +23,18 @@ typedef struct {
 
 /* Where a piece begins, in units and in an array of units by samples, its `rows` and `columns`, which columns of two
    vectors there are, and which of them go on. */
-typedef struct { long unit, at, rows, columns; Part parts[2], goes_on[2]; } Piece;
+typedef struct {
+    long unit, at, rows, columns;
+    Part parts[2], goes_on[2];
+} Piece;
 
 /* What a thread works in: of the gates, and of the state; zeros beyond a piece's sides. */
-typedef struct { float gates[4][BLOCK][BLOCK], state[BLOCK][BLOCK], total[BLOCK][BLOCK], before[BLOCK][BLOCK]; } Room;
+typedef struct {
+    float gates[4][BLOCK][BLOCK], state[BLOCK][BLOCK], total[BLOCK][BLOCK], before[BLOCK][BLOCK];
+} Room;
 
-#define EACH_VECTOR(r, v) for (long r = 0; r < p->rows; r++) UNROLL for (int v = 0; v < 2; v++)
+#define EACH_VECTOR(r, v) \
+    for (long r = 0; r < p->rows; r++) UNROLL for (int v = 0; v < 2; v++)
 #define AT(array, r, v) ((array)[r] + (v) * SIDE)
 #define IN_STEP(array, r, v) ((array) + p->at + (r) * s->batch + (v) * SIDE)
 #define KEPT(v, x) _mm512_maskz_mov_ps(p->parts[v], x)
@@ -80,8 +86,12 @@ static inline void lay_samples(const Piece *p, const float *samples, long row, f
     float units[SIDE * SIDE] __attribute__((aligned(64)));
     for (long sample = 0; sample < p->columns; sample += SIDE)
         for (long unit = 0; unit < p->rows; unit += SIDE) {
-            turned((Lines){.at = samples + sample * row + unit, .row = row, .rows = p->columns - sample, .apart = 1,
-                           .lanes = first_numbers(p->rows - unit)}, units);
+            turned((Lines){.at = samples + sample * row + unit,
+                           .row = row,
+                           .rows = p->columns - sample,
+                           .apart = 1,
+                           .lanes = first_numbers(p->rows - unit)},
+                   units);
             for (long i = 0; i < SIDE; i++) STORE(to[unit + i] + sample, LOAD(units + i * SIDE));
         }
 }
@@ -106,7 +116,7 @@ static inline void pass_on(const Piece *p, float from[BLOCK][BLOCK], uint32_t *n
         for (int v = 0; v < 2; v++) STORE(AT(from, r, v), ALL(0));
     for (long v = 0; v < PIECES(p->columns, SIDE); v++, next += OF_TILE) {
         Lanes low = ALL(0);
-        UNROLL for (int i = 0; i < SIDE; i++)
+    UNROLL for (int i = 0; i < SIDE; i++)
             low = split(LOAD(AT(from, i, v)), LOAD(AT(from, SIDE + i, v)), next + i * SIDE, 2 * OF_TILE, low);
         if (!has_nan(low)) continue;
         for (int i = 0; i < SIDE; i++)

@@ -131,7 +131,7 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
                 pass_on(&p, own.state, a.room + (panel * blocks + block) * OF_STEP, cuts + panel);
             }
             for (long n = 0; n < s.count; n++) {
-                _Pragma("omp barrier")
+                _Pragma("omp barrier");
                 const long t = s.first + n * s.by;
                 const uint32_t *now = a.room + n % 2 * of_state;
                 uint32_t *next = a.room + (n + 1) % 2 * of_state;

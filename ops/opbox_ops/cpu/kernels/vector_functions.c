@@ -7,10 +7,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* x / log 2, rounded. */
-INLINE Lanes power_of(Lanes x)
-{
-    return (x * ALL(1.44269504088896341f) + ALL(0x1.8p23f)) - ALL(0x1.8p23f);
-}
+INLINE Lanes power_of(Lanes x) { return (x * ALL(1.44269504088896341f) + ALL(0x1.8p23f)) - ALL(0x1.8p23f); }
 
 /* exp(x) / 2^k. */
 INLINE Lanes factor_of(Lanes x, Lanes k)
@@ -68,8 +65,7 @@ INLINE Lanes exp_of(Lanes x)
         const Whole rest = _mm256_cvtps_epi32(_mm256_and_ps(least - k, low));
         p = scaled(p, _mm256_max_ps(k, least));
         p = _mm256_blendv_ps(p, p / _mm256_cvtepi32_ps(_mm256_sllv_epi32(ALL_WHOLE(1), rest)), low);
-    } else
-        p = scaled(p, k);
+    } else p = scaled(p, k);
     if (SELDOM(special)) {
         p = _mm256_blendv_ps(p, ALL(__builtin_nanf("")), nan);
         p = _mm256_andnot_ps(small, _mm256_blendv_ps(p, ALL(__builtin_inff()), large));
@@ -126,12 +122,11 @@ INLINE Lanes tanh_of(Lanes x)
     unsigned row[WIDTH] __attribute__((aligned(32)));
     _mm256_store_si256((Whole *)row, _mm256_srli_epi32(_mm256_min_epi32(past, ALL_WHOLE(31 << 21)), 21));
     Lanes c[8];
-    _Pragma("GCC unroll 2")
-    for (int half = 0; half < 8; half += 4) {
+    _Pragma("GCC unroll 2") for (int half = 0; half < 8; half += 4)
+    {
         Lanes of[4];
-        _Pragma("GCC unroll 4")
-        for (int i = 0; i < 4; i++)
-            of[i] = two_halves(coefficients[row[i]] + half, coefficients[row[i + 4]] + half);
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) of[i] =
+            two_halves(coefficients[row[i]] + half, coefficients[row[i + 4]] + half);
         const Lanes left = _mm256_unpacklo_ps(of[0], of[1]), more_left = _mm256_unpacklo_ps(of[2], of[3]);
         const Lanes right = _mm256_unpackhi_ps(of[0], of[1]), more_right = _mm256_unpackhi_ps(of[2], of[3]);
         c[half] = _mm256_shuffle_ps(left, more_left, 0x44);
@@ -141,33 +136,32 @@ INLINE Lanes tanh_of(Lanes x)
     }
     const Lanes y = _mm256_andnot_ps(ALL(-0.0f), x) - c[0];
     Lanes r = MULTIPLY_ADD(c[7], y, c[6]);
-    _Pragma("GCC unroll 5")
-    for (int i = 5; i > 0; i--) r = MULTIPLY_ADD(r, y, c[i]);
+    _Pragma("GCC unroll 5") for (int i = 5; i > 0; i--) r = MULTIPLY_ADD(r, y, c[i]);
     r = _mm256_blendv_ps(r, ALL(1), NUMBERS(_mm256_cmpgt_epi32(top, ALL_WHOLE(0x7f000000))));
     return _mm256_blendv_ps(_mm256_or_ps(r, sign), ALL(__builtin_nanf("")), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 #endif
 
-#define LOOP(of) \
-{ \
-    const long n = sizes[0], whole = steps[0] == 4 && steps[1] == 4 ? n / (2 * WIDTH) * (2 * WIDTH) : 0; \
-    const float *x = (const float *)places[0]; \
-    float *y = (float *)places[1]; \
-    for (long i = 0; i < whole; i += 2 * WIDTH) { \
-        const Lanes left = of(LOAD(x + i)), right = of(LOAD(x + i + WIDTH)); \
-        STORE(y + i, left); \
-        STORE(y + i + WIDTH, right); \
-    } \
-    for (long i = whole; i < n; i += WIDTH) { \
-        float part[WIDTH] = {0}; \
-        const int count = n - i < WIDTH ? n - i : WIDTH; \
-        for (int j = 0; j < count; j++) memcpy(part + j, places[0] + (i + j) * steps[0], 4); \
-        STORE(part, of(LOAD(part))); \
-        for (int j = 0; j < count; j++) memcpy(places[1] + (i + j) * steps[1], part + j, 4); \
-    } \
-}
+#define LOOP(of)                                                                                             \
+    {                                                                                                        \
+        const long n = sizes[0], whole = steps[0] == 4 && steps[1] == 4 ? n / (2 * WIDTH) * (2 * WIDTH) : 0; \
+        const float *x = (const float *)places[0];                                                           \
+        float *y = (float *)places[1];                                                                       \
+        for (long i = 0; i < whole; i += 2 * WIDTH) {                                                        \
+            const Lanes left = of(LOAD(x + i)), right = of(LOAD(x + i + WIDTH));                             \
+            STORE(y + i, left);                                                                              \
+            STORE(y + i + WIDTH, right);                                                                     \
+        }                                                                                                    \
+        for (long i = whole; i < n; i += WIDTH) {                                                            \
+            float part[WIDTH] = {0};                                                                         \
+            const int count = n - i < WIDTH ? n - i : WIDTH;                                                 \
+            for (int j = 0; j < count; j++) memcpy(part + j, places[0] + (i + j) * steps[0], 4);             \
+            STORE(part, of(LOAD(part)));                                                                     \
+            for (int j = 0; j < count; j++) memcpy(places[1] + (i + j) * steps[1], part + j, 4);             \
+        }                                                                                                    \
+    }
 
 void opbox_exp(char **places, const long *sizes, const long *steps, void *unused) LOOP(exp_of)
 #if !defined(__AVX512F__)
-void opbox_tanh(char **places, const long *sizes, const long *steps, void *unused) LOOP(tanh_of)
+    void opbox_tanh(char **places, const long *sizes, const long *steps, void *unused) LOOP(tanh_of)
 #endif

@@ -45,8 +45,8 @@ static inline Part first_numbers(long count)
 #endif
 /* A region of a thread whose arithmetic takes numbers below 2^-126 for zero, and writes zero for them: many processors
    take a hundred times as long for a product of such a number. */
-#define FLUSHED for (unsigned mode = _mm_getcsr(), flushes = (_mm_setcsr(mode | 0x8040), 1); flushes; \
-                     _mm_setcsr(mode), flushes = 0)
+#define FLUSHED \
+    for (unsigned mode = _mm_getcsr(), flushes = (_mm_setcsr(mode | 0x8040), 1); flushes; _mm_setcsr(mode), flushes = 0)
 
 /* RECTIFY: the larger of a number and 0; NaN stays NaN. */
 #define UNROLL _Pragma("GCC unroll 16")

@@ -2,8 +2,7 @@
 
 typedef NUMBER number;
 
-void gather(long first, long last, long n, long taps, long channels,
-            const long *places, const number *weights,
+void gather(long first, long last, long n, long taps, long channels, const long *places, const number *weights,
             const number *restrict table, number *restrict out, number *unused)
 {
     for (long r = first; r < last; r++) {
@@ -16,9 +15,8 @@ void gather(long first, long last, long n, long taps, long channels,
     }
 }
 
-void spread(long first, long last, long n, long taps, long channels,
-            const long *places, const number *weights, number *restrict table,
-            const number *restrict rows, number *unused)
+void spread(long first, long last, long n, long taps, long channels, const long *places, const number *weights,
+            number *restrict table, const number *restrict rows, number *unused)
 {
     for (long r = first; r < last; r++) {
         const number *restrict row = rows + r * channels;
@@ -30,8 +28,7 @@ void spread(long first, long last, long n, long taps, long channels,
     }
 }
 
-void products(long first, long last, long n, long taps, long channels,
-              const long *places, const number *unused,
+void products(long first, long last, long n, long taps, long channels, const long *places, const number *unused,
               const number *restrict table, const number *restrict rows, number *restrict out)
 {
     for (long r = first; r < last; r++) {

@@ -18,8 +18,17 @@ enum { ROWS = 6 };
    CHANNELS of a weight are transformed together, past the caches where it is LARGE, and those LATER are fetched. A
    thread takes SOME tiles or products at a time, or MANY small pieces. */
 enum { NUMBERS = TAPS * TAPS, SIDE = 7 - TAPS };
-enum { PANEL = 2 * WIDTH, DEPTH = 256, AHEAD = 16, CHANNELS = 8, LATER = 4, LARGE = 1 << 22, SOME = 2, MANY = 16,
-       OF_OWN = CHANNELS * PANEL + AHEAD };
+enum {
+    PANEL = 2 * WIDTH,
+    DEPTH = 256,
+    AHEAD = 16,
+    CHANNELS = 8,
+    LATER = 4,
+    LARGE = 1 << 22,
+    SOME = 2,
+    MANY = 16,
+    OF_OWN = CHANNELS * PANEL + AHEAD
+};
 #define THREADS _Pragma("omp parallel") FLUSHED
 #define BARRIER _Pragma("omp barrier")
 #define LEAST(x, y) ((x) < (y) ? (x) : (y))
@@ -33,8 +42,12 @@ typedef struct {
     long batch, height, width, channels, filters, above, before, tiles, rectifies, norm_row;
     const float *norm;
 } Sizes;
-typedef struct { long out_height, out_width, down, across, all, panels; } Grid;
-typedef struct { long image, row, column; } Place;
+typedef struct {
+    long out_height, out_width, down, across, all, panels;
+} Grid;
+typedef struct {
+    long image, row, column;
+} Place;
 
 /* A vector, or a part of it and zeros; `whole`: it is all. */
 static inline __attribute__((always_inline)) Lanes some(const float *from, Part part, const int whole)
