@@ -6,6 +6,8 @@ _np_diagonal   the diagonal of the matrices on axis1 and axis2, which becomes th
 _np_trace      its sum, without these axes
 _npi_tril      data, and 0 above diagonal k of its last two axes; of a vector the matrix with it in every row
 
+data (…, n, m), a diagonal of k elements -> (…, k).
+
 A diagonal beyond the matrix has no elements. gdata is gout where an element went, elsewhere 0.
 """
 

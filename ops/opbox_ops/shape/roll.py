@@ -3,6 +3,7 @@
 _np_roll     out[i + shift] = data[i] along the axes, what passes the end comes in at the beginning; without axis on
              the flattened array
 _npi_rot90   the plane of two axes rotated by k quarters, from the first axis towards the second
+data (2, 3) -> (2, 3), and rotated by an odd number of quarters (3, 2).
 gdata = gout moved back
 """
 
