@@ -34,8 +34,8 @@ Wrong = tuple[str, dict[str, Any], dict[str, Any]]
 # How Python, NumPy and pydantic say what opbox is to say itself.
 FOREIGN = re.compile(
     r"Traceback|broadcast together with|could not be broadcast|cannot reshape array|out of bounds for axis|operands|"
-    r"unhashable|NoneType|object has no attribute|index out of range|ufunc|(?<!_npi_)einsum|ValueError|TypeError|pydantic|"
-    r"not aligned|must match exactly"
+    r"unhashable|NoneType|object has no attribute|index out of range|ufunc|(?<!_npi_)einsum|ValueError|TypeError|"
+    r"pydantic|not aligned|must match exactly"
 )
 
 
