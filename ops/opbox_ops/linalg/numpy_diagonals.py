@@ -215,7 +215,7 @@ def _above(p: DiagonalNumberParams, ctx: OpContext) -> Array:
 @tril.compute(temps=_tril_temps(1))
 def _(p: DiagonalNumberParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     ctx.xp.copyto(outputs[0], inputs[0])
-    ctx.xp.copyto(outputs[0], 0, where=_above(p, ctx))
+    ctx.xp.copyto(outputs[0], outputs[0].dtype.type(0), where=_above(p, ctx))
 
 
 @tril_backward.compute(temps=_tril_temps(0))
@@ -224,10 +224,10 @@ def _(p: DiagonalNumberParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     above = _above(p, ctx)
     if out.ndim == g.ndim:
         xp.copyto(out, g)
-        xp.copyto(out, 0, where=above)
+        xp.copyto(out, out.dtype.type(0), where=above)
         return
     masked, total = ctx.temp[3:]
     xp.copyto(masked, g)
-    xp.copyto(masked, 0, where=above)
+    xp.copyto(masked, masked.dtype.type(0), where=above)
     xp.sum(masked, axis=0, out=total)
     xp.copyto(out, total, casting="unsafe")

@@ -51,15 +51,16 @@ def _nanoseconds(pauses: Callable[[int], object]) -> int:
     return time.perf_counter_ns() - start
 
 
-def load_threads(spins: Callable[[], int]) -> Threads | None:
+def load_threads(spins: Callable[[], int], file: str = _FILE) -> Threads | None:
     """Return libgomp's functions, loaded where the process has not loaded it; None where the machine has no libgomp.
 
     Args:
         spins: as for `bounded_spinning`.
+        file: the library's file.
     """
     try:
         with bounded_spinning(spins):
-            libgomp = ctypes.CDLL(_FILE)
+            libgomp = ctypes.CDLL(file)
         functions = [getattr(libgomp, name) for name in _FUNCTIONS]
     except (OSError, AttributeError):  # not there, or a library of other functions
         return None
