@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
-from opbox_protocol.errors import UnsupportedError
+from opbox_protocol.errors import ParamError, UnsupportedError
 
 from ..accumulation import accumulation_type
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
@@ -62,6 +62,8 @@ def _(p: NumpyNormParams, ins: ShapeList, outs: ShapeList) -> None:
         raise UnsupportedError(
             f"ord {p.ord:g}, flag {p.flag}: expected the Euclidean length, or ord 1 or 2 of vectors, the ones here"
         )
+    if p.axis == ():
+        raise ParamError("axis: expected one axis or more, or None for all, got ()")
     remaining_shapes(p, ins, outs)
 
 
