@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["REASONS"]
 
-FEW = "small: dozens of NumPy calls on a few numbers, a microsecond each"
+DOZENS = "small: dozens of NumPy calls on a few numbers, a microsecond each"
 SOME = "small: a dozen NumPy calls on a few numbers"
 SORTED = "small: sorting and striking boxes in dozens of NumPy calls"
 REGIONS = "a sparse matrix is made of every region's samples for each call"
@@ -12,7 +12,7 @@ DRAWS = "small: a generator's call and its checks of parameters"
 LAPACK = "small: SciPy's checks around a LAPACK call on a few numbers"
 
 REASONS: dict[str, str] = {
-    "BilinearSampler": FEW,
+    "BilinearSampler": DOZENS,
     "CTCLoss": "the recursion over time is in NumPy calls, for the whole batch at once",
     "Convolution": SOME,
     "Convolution_v1": SOME,
@@ -21,18 +21,18 @@ REASONS: dict[str, str] = {
     "GridGenerator": SOME,
     "Pooling": "maxima are taken place by place, and looked for again by the gradient; oneDNN keeps their places",
     "Pooling_v1": SOME,
-    "ROIPooling": FEW + "; large: the gradient compares every place of a part with its maximum",
-    "SpatialTransformer": FEW,
-    "_contrib_DeformableConvolution": FEW,
-    "_contrib_DeformablePSROIPooling": f"{FEW}; large: {REGIONS}",
+    "ROIPooling": DOZENS + "; large: the gradient compares every place of a part with its maximum",
+    "SpatialTransformer": DOZENS,
+    "_contrib_DeformableConvolution": DOZENS,
+    "_contrib_DeformablePSROIPooling": f"{DOZENS}; large: {REGIONS}",
     "_contrib_MultiBoxDetection": f"{SORTED}; large: thousands of images of three anchors",
     "_contrib_MultiBoxPrior": SOME,
-    "_contrib_MultiBoxTarget": FEW,
+    "_contrib_MultiBoxTarget": DOZENS,
     "_contrib_MultiProposal": f"{SORTED}; large: boxes are struck in blocks of 64, many pairs in vain",
-    "_contrib_PSROIPooling": f"{FEW}; large: a table of sums over the whole image, in double precision",
+    "_contrib_PSROIPooling": f"{DOZENS}; large: a table of sums over the whole image, in double precision",
     "_contrib_Proposal": f"{SORTED}; large: boxes are struck in blocks of 64, many pairs in vain",
-    "_contrib_ROIAlign": FEW,
-    "_contrib_RROIAlign": f"{FEW}; large: {REGIONS}",
+    "_contrib_ROIAlign": DOZENS,
+    "_contrib_RROIAlign": f"{DOZENS}; large: {REGIONS}",
     "_contrib_allclose": SOME,
     "_contrib_bipartite_matching": "small: a round of NumPy calls for every match",
     "_contrib_box_encode": SOME,

@@ -17,7 +17,7 @@ __all__ = ["LivePlot"]
 
 Points = list[tuple[float, float]]
 WIDTH, HEIGHT, LEFT, TOP, GAP = 560.0, 150.0, 64.0, 22.0, 34.0
-MOST = 400
+MAX_POINTS = 400
 """Maximum number of points of a drawn curve."""
 SPARKS = "▁▂▃▄▅▆▇█"
 STYLE = (
@@ -131,8 +131,8 @@ class LivePlot:
             x = at((float(batch), low)).partition(",")[0]
             lines.append(f'<path class="grid" stroke-dasharray="2 3" d="M{x},{top}V{top + HEIGHT}"/>')
         shown = [point for point in train if np.isfinite(point[1])]
-        if len(shown) > MOST:
-            shown = [shown[i] for i in np.linspace(0, len(shown) - 1, MOST).astype(int)]
+        if len(shown) > MAX_POINTS:
+            shown = [shown[i] for i in np.linspace(0, len(shown) - 1, MAX_POINTS).astype(int)]
         if shown:
             lines.append(f'<polyline class="train" points="{" ".join(map(at, shown))}"/>')
         for point in validation:

@@ -26,7 +26,7 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
 _RUN = ("results", "accepted")
 _COMMANDS = routes.COMMANDS.rpartition("/")[2]
 _TITLE = re.compile(r"<title[^>]*>([^<]*)</title>", re.IGNORECASE)
-_MOST_WORDS = 80
+_MAX_CHARACTERS = 80
 """Maximum number of characters of the answer's text in an error."""
 _OWN_URL = "set OPBOX_URL to the server's own address, or let what stands in front of it pass this path on"
 
@@ -108,7 +108,7 @@ def _message(text: str) -> str:
 
 def _short(text: str) -> str:
     words = " ".join(text.split())
-    return words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}…"
+    return words if len(words) <= _MAX_CHARACTERS else f"{words[:_MAX_CHARACTERS]}…"
 
 
 def _advice(answer: HttpAnswer) -> str:

@@ -17,7 +17,7 @@ Exceptions: TypeAlias = "list[dict[str, Any]]"
 """An exception and what it came from, each with its type, its words and its frames: a log line's `exception`."""
 EXCEPTION_BYTES = 1 << 14
 """Maximum bytes of an exception in a log line, as user code may raise anything."""
-MOST_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
+MAX_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
 """Maximum exceptions of a chain, characters per message, and frames to try per exception."""
 
 
@@ -31,7 +31,7 @@ def _transform() -> Any:
 
 def exceptions_of(error: BaseException) -> Exceptions:
     """The exception as a log line has it, in EXCEPTION_BYTES: what is too long loses outer frames."""
-    rows: Exceptions = _transform()((type(error), error, error.__traceback__))[:MOST_EXCEPTIONS]
+    rows: Exceptions = _transform()((type(error), error, error.__traceback__))[:MAX_EXCEPTIONS]
     for row in rows:
         row["exc_value"] = row["exc_value"][:WORDS]
     for most in FRAMES:

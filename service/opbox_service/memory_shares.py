@@ -16,8 +16,8 @@ __all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "gpu_bytes", "h
 
 HOST = "cpu"
 """The device in whose memory JSON and answers are counted."""
-LEAST = 16
-"""Share of the sessions' memory that is reserved for processes with code."""
+CODE_DIVISOR = 16
+"""Processes with code get at least the sessions' memory divided by this."""
 
 _log = Logger("opbox.memory")
 
@@ -29,7 +29,7 @@ def device_bytes(settings: Settings) -> int:
 
 def gpu_bytes(settings: Settings, memory: int) -> int:
     """Return the bytes that sessions may use of a GPU of `memory` bytes: the rest is for contexts and kernels."""
-    return min(settings.max_device_bytes or memory - memory // LEAST, memory)
+    return min(settings.max_device_bytes or memory - memory // CODE_DIVISOR, memory)
 
 
 def buffer_bytes(settings: Settings) -> int:
@@ -40,7 +40,7 @@ def buffer_bytes(settings: Settings) -> int:
 def code_bytes(settings: Settings, beside: int) -> int:
     """Return the bytes that processes with code may use, where other sessions use `beside` bytes."""
     whole = machine_memory() * 3 // 4
-    return settings.max_code_bytes or max(whole - beside, whole // LEAST)
+    return settings.max_code_bytes or max(whole - beside, whole // CODE_DIVISOR)
 
 
 def within_machine(settings: Settings) -> Settings:

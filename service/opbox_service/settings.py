@@ -26,7 +26,7 @@ Scope = Literal["run", "upload-python", "upload-cuda", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "metrics", "admin"})
 UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
-MOST_WORKERS = 64
+MAX_WORKERS = 64
 LARGER_QUOTA = "ask the server's administrator for a larger quota (owners in OPBOX_TOKENS_FILE)"
 """What an error advises when a quota is used up."""
 
@@ -288,8 +288,8 @@ class Settings(BaseSettings):
     @classmethod
     def _number_or_auto(cls, workers: object) -> object:
         number = int(workers) if isinstance(workers, str) and workers.isdecimal() else workers
-        if number != "auto" and not (type(number) is int and 1 <= number <= MOST_WORKERS):
-            raise ValueError(f"a number from 1 to {MOST_WORKERS}, or auto")
+        if number != "auto" and not (type(number) is int and 1 <= number <= MAX_WORKERS):
+            raise ValueError(f"a number from 1 to {MAX_WORKERS}, or auto")
         return number
 
     @field_validator("cors_origins")

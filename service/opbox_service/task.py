@@ -17,13 +17,13 @@ from opbox_protocol.errors import LimitError, MXNetError
 
 from .turns import Turn
 
-__all__ = ["MOST_IN_ONE_PIECE", "NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
+__all__ = ["MAX_CALL_MULTIPLICATIONS", "NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
 
 NODES = 64
 """Number of nodes between two readings of the clock."""
-MOST_IN_ONE_PIECE = 1 << 42
-"""Multiplications of a library's call on a server: 110 s of one thread at 40 GFLOP/s, 220 s at half that. The default
-deadline is 300 s."""
+MAX_CALL_MULTIPLICATIONS = 1 << 42
+"""Maximum number of multiplications of a library's call on a server: 110 s of one thread at 40 GFLOP/s, 220 s at half
+that. The default deadline is 300 s."""
 LOOK_SECONDS = 0.01
 """Minimum seconds between two readings of a thread's processor time, which take up to 0.1 ms."""
 
@@ -170,9 +170,9 @@ def _in_one_piece(multiplications: int) -> contextlib.AbstractContextManager[Non
     if task is None or task.turn is None:
         _pause()
         return contextlib.nullcontext()
-    if multiplications > MOST_IN_ONE_PIECE:
+    if multiplications > MAX_CALL_MULTIPLICATIONS:
         raise LimitError(
-            f"a step: expected at most {MOST_IN_ONE_PIECE:,} multiplications in a library's call that cannot be "
+            f"a step: expected at most {MAX_CALL_MULTIPLICATIONS:,} multiplications in a library's call that cannot be "
             f"stopped, got {multiplications:,}: use smaller arrays, or an engine in your own process"
         )
     return task.turn.lent(task.check)

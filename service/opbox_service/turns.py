@@ -28,7 +28,7 @@ DEBT_S = 2.0
 """Maximum debt in seconds, so that long work alone is not followed by an equally long wait."""
 PARKED = 32
 """Maximum number of calls that wait in the middle of their work; each keeps a thread."""
-FEWEST_SHARED = 3
+MIN_SHARED_SLOTS = 3
 """Number of slots from which on one owner may not use all of them."""
 LOOK_S = 0.05
 """Seconds between checks for cancellation while waiting for the owner's library call."""
@@ -171,7 +171,7 @@ class Turns:
 
     def __init__(self, slots: int, start: Callable[[Callable[[], None]], None] | None = None) -> None:
         self._slots = slots
-        self._most_of_owner = slots - 1 if slots >= FEWEST_SHARED else slots
+        self._most_of_owner = slots - 1 if slots >= MIN_SHARED_SLOTS else slots
         self._start = start or _in_a_thread
         self._running: set[Turn] = set()
         self._parked = 0

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import opbox as mx
 from opbox.recordio import MAGIC
 
-PIECES = st.lists(st.sampled_from([MAGIC, b"\0", b"ab", b"1234", MAGIC[:2]]), max_size=12).map(b"".join)
+RECORD = st.lists(st.sampled_from([MAGIC, b"\0", b"ab", b"1234", MAGIC[:2]]), max_size=12).map(b"".join)
 
 
-@given(records=st.lists(PIECES, max_size=6))
+@given(records=st.lists(RECORD, max_size=6))
 def test_records_come_back(tmp_path_factory: pytest.TempPathFactory, records: list[bytes]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.rec"
     writer = mx.recordio.MXRecordIO(path, "w")

@@ -17,8 +17,9 @@ from tests.contract.live import TOKENS
 
 from .wrong_programs import PREAMBLE, PROGRAMS
 
-MOST_LINES = 12
-"""Lines of a report: heading, two frames of the program's with their marks, the sentence, what was left out."""
+MAX_LINES = 12
+"""Maximum number of lines of a report: heading, two frames of the program's with their marks, the sentence, what was
+left out."""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -51,7 +52,7 @@ def test_a_wrong_program_ends_in_a_sentence(
     report = without_our_frames(error, tb)
     assert report is not None, "expected a line of opbox's own on the way"
     lines = report.splitlines()
-    assert len(lines) <= MOST_LINES
+    assert len(lines) <= MAX_LINES
     files = [line.split('"')[1] for line in lines if line.startswith("  File ")]
     assert files[0] == str(script)
     assert not any(is_ours(file) for file in files)

@@ -15,7 +15,7 @@ from opbox_ops.expression.fused import FUSED
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor import compile_plan
 from opbox_service.executor.passes import PASSES
-from opbox_service.executor.passes.fusion import MOST_ARRAYS, MOST_MEMBERS, fusion
+from opbox_service.executor.passes.fusion import MAX_ARRAYS, MAX_MEMBERS, fusion
 from opbox_service.executor.run import BoundPlan
 from opbox_service.graph.json import load
 from opbox_service.graph.passes.infer_shape import infer_shape
@@ -65,16 +65,16 @@ def one_array_twice():
 
 def longer_than_a_group():
     x = V("a")
-    for i in range(3 * MOST_MEMBERS):
+    for i in range(3 * MAX_MEMBERS):
         x = mx.sym.tanh(x + i) if i % 2 else x * 1.5
     return x, {"a": (11,)}
 
 
 def many_inputs():
     x = V("a0")
-    for i in range(1, 2 * MOST_ARRAYS):
+    for i in range(1, 2 * MAX_ARRAYS):
         x = x + V(f"a{i}")
-    return x, {f"a{i}": (3, 2) for i in range(2 * MOST_ARRAYS)}
+    return x, {f"a{i}": (3, 2) for i in range(2 * MAX_ARRAYS)}
 
 
 def several_pieces():

@@ -49,7 +49,7 @@ pytestmark = [needs_onednn, needs_vectors]
 @pytest.fixture(autouse=True)
 def _of_every_size(monkeypatch):
     """Whatever the kernels would take they compute."""
-    for limit in ("LEAST", "FEWEST", "FEWEST_IN_BLOCKS"):
+    for limit in ("MIN_MULTIPLICATIONS", "MIN_SIDE", "MIN_ROWS_IN_BLOCKS"):
         monkeypatch.setattr(product, limit, 1)
     monkeypatch.setattr(winograd_convolution, "WORTH", 1e9)
 

@@ -11,7 +11,7 @@ import pytest
 import opbox as mx
 from opbox_ops.compute import highest_level
 from opbox_ops.cpu.computes import product
-from opbox_ops.nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD
+from opbox_ops.nn.packed_product import MIN_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD
 from opbox_protocol.mxnet import numpy_dtype
 from opbox_service.executor.passes.packed_products import _fitting, packed_products
 from tests.executor.test_parts import compiled, operators
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.usefixtures("product_kernels")
 @pytest.fixture(autouse=True)
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of every size are large ones."""
-    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST", "FEWEST_IN_BLOCKS"):
+    for limit in ("MIN_MULTIPLICATIONS", "MIN_REORDERED_MULTIPLICATIONS", "MIN_SIDE", "MIN_ROWS_IN_BLOCKS"):
         monkeypatch.setattr(product, limit, 1)
 
 
-def recurrent(steps=LEAST_CALLS, bias=True, rows=BATCH):
+def recurrent(steps=MIN_CALLS, bias=True, rows=BATCH):
     weights = [mx.sym.Variable("w"), *([mx.sym.Variable("b")] if bias else ())]
     h = mx.sym.Variable("h")
     for t in range(steps):
@@ -91,7 +91,7 @@ def test_a_monitor_sees_the_products():
 
 
 def test_few_calls_leave_the_weight_as_it_lies():
-    assert PACK.name not in operators(compiled(*recurrent(LEAST_CALLS - 1), PASSES)[0])
+    assert PACK.name not in operators(compiled(*recurrent(MIN_CALLS - 1), PASSES)[0])
 
 
 def test_the_reference_packs_nothing(monkeypatch):
@@ -122,7 +122,7 @@ def test_a_plan_with_fewer_packed_products():
     few = with_growth(shared=10, packed=0.3)
     (tested, grads), (plain, expected) = (compiled(*recurrent(40), passes) for passes in (few, WITHOUT))
     names = operators(tested)
-    assert LEAST_CALLS <= names.count(PACKED.name) < 40
+    assert MIN_CALLS <= names.count(PACKED.name) < 40
     assert names.index("FullyConnected") > names.index(PACKED.name)
     for executor in (tested, plain):
         executor.forward(is_train=True)

@@ -422,7 +422,7 @@ def test_weights_of_fully_connected(relu: bool, monkeypatch: pytest.MonkeyPatch)
     packing.forward(parameters=1)
     np.testing.assert_array_equal(packing.outputs[0], first)
     args["w"][...] = weight
-    monkeypatch.setattr(matmul, "MOST_PACKED", 200 * 300 - 1)
+    monkeypatch.setattr(matmul, "MAX_PACKED_NUMBERS", 200 * 300 - 1)
     plain = executor()
     assert not plain.memory.packed_bytes
     plain.forward()

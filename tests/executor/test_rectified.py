@@ -28,8 +28,8 @@ pytestmark = [needs_onednn, needs_vectors]
 def _of_every_size(monkeypatch):
     """Whatever the kernels would take they compute; products as without AVX-512."""
     monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
-    monkeypatch.setattr(product, "LEAST", 1)
-    for limit in ("FEWEST", "FEWEST_IN_BLOCKS"):
+    monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", 1)
+    for limit in ("MIN_SIDE", "MIN_ROWS_IN_BLOCKS"):
         monkeypatch.setattr(product, limit, 1)
     monkeypatch.setattr(winograd_convolution, "WORTH", 1e9)
 

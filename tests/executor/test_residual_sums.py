@@ -85,7 +85,7 @@ def pointwise(**attrs):
 def test_training_adds_to_what_backward_reads(attrs, req, monkeypatch):
     """Products in blocks write the sum beside the shortcut."""
     monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
-    monkeypatch.setattr(product, "LEAST", 1)
+    monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", 1)
     symbol = pointwise(**attrs)
     (tested, grads), (plain, expected) = (runs(symbol, passes, req, is_train=True) for passes in (PASSES, WITHOUT))
     (step,) = [step for step in tested.plan.steps if step.node.op is SUMMED]

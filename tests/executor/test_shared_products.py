@@ -108,7 +108,7 @@ def test_products_of_many_rows_are_cut():
 @pytest.mark.parametrize("large", [False, True], ids=["by NumPy", "in blocks"])
 @pytest.mark.parametrize("dtype", NARROW)
 def test_sums_of_numbers_of_16_bits_are_float32s(dtype, large, monkeypatch):
-    for limit in ("LEAST", "FEWEST", "FEWEST_IN_BLOCKS") if large else ():
+    for limit in ("MIN_MULTIPLICATIONS", "MIN_SIDE", "MIN_ROWS_IN_BLOCKS") if large else ():
         monkeypatch.setattr(product, limit, 1)
     executors = both(unrolled(), SHAPES, dtype=numpy_dtype(dtype))
     exact = both(unrolled(), SHAPES, dtype=numpy_dtype(dtype), wide=True)[1]

@@ -36,8 +36,8 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     (1, 2, 3, 3),
     (1,) * 9,
 )
-MOST = 4096
-"""Elements of an array."""
+MAX_ELEMENTS = 4096
+"""Maximum number of elements of an array."""
 
 
 class Draws:
@@ -97,7 +97,7 @@ def hostile_array(draws: Draws, array: np.ndarray) -> np.ndarray:
         if shape:
             at = draws.below(len(shape))
             shape[at] = max(0, shape[at] + draws.one((-1, 1, 2)))
-        return np.resize(array, shape if np.prod(shape) <= MOST else (1,)).astype(array.dtype)
+        return np.resize(array, shape if np.prod(shape) <= MAX_ELEMENTS else (1,)).astype(array.dtype)
 
 
 def arrays_of(case: Case, draws: Draws) -> dict[str, np.ndarray]:
@@ -113,7 +113,7 @@ def arrays_of(case: Case, draws: Draws) -> dict[str, np.ndarray]:
             drawn = generator.integers(int(arg.low), int(arg.high) + 1, arg.shape)
         else:
             drawn = generator.uniform(arg.low, arg.high, arg.shape)
-        if drawn.size <= MOST and dtype in DTYPES:
+        if drawn.size <= MAX_ELEMENTS and dtype in DTYPES:
             arrays[name] = drawn.astype(dtype)
         else:
             arrays[name] = np.ones((1,), np.float32)

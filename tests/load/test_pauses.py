@@ -15,7 +15,7 @@ from opbox_ops.pausing import in_one_piece
 from opbox_protocol.errors import CancelledError, LimitError
 from opbox_service.engine import Engine
 from opbox_service.settings import Settings
-from opbox_service.task import MOST_IN_ONE_PIECE, Task, running
+from opbox_service.task import MAX_CALL_MULTIPLICATIONS, Task, running
 from opbox_service.turns import Turn
 from tests.contract.live import symbol, var
 
@@ -27,8 +27,8 @@ AT_THE_CORNER = np.array([1, 0, 0, 1, 1, 1], F32)
 KERNEL = np.ones((1, 1, 3, 3), F32)
 BINS = {"pooled_size": (2, 2), "spatial_scale": 1}
 PARTS = {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2, "no_trans": True}
-PIECES = 5
-"""A call is stopped at its so-manieth pause: it has at least as many, and none after that."""
+STOPPED_AT = 5
+"""The number of the pause at which a call is stopped: it has at least as many, and none after that."""
 
 LONG: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
     ("_contrib_RROIAlign", {**BINS, "spatial_scale": 600}, [IMAGE, TURNED * AT_THE_CORNER]),
@@ -141,7 +141,7 @@ class Pauses:
 
     def _at_pause(self) -> None:
         self.count += 1
-        if self.count == PIECES:
+        if self.count == STOPPED_AT:
             self._task.stop(CancelledError("it was cancelled"))
         self._before()
 
@@ -158,7 +158,7 @@ def test_a_long_step_stops_between_its_pieces(
     pauses = Pauses(task, monkeypatch)
     with pytest.raises(CancelledError, match="it was cancelled"):
         forward(engine, op, attrs, arrays, task)
-    assert pauses.count == PIECES
+    assert pauses.count == STOPPED_AT
 
 
 @pytest.mark.parametrize(("op", "attrs", "arrays", "words"), LARGE, ids=lambda value: str(value)[:60])
@@ -207,12 +207,12 @@ def test_a_library_s_call_lends_its_place_where_it_is_long(engine: Engine, n: in
 
 def test_a_library_s_call_is_bounded_where_others_wait(engine: Engine) -> None:
     with running(Task()):
-        in_one_piece(MOST_IN_ONE_PIECE + 1)  # nobody else waits for an engine in the own process
+        in_one_piece(MAX_CALL_MULTIPLICATIONS + 1)  # nobody else waits for an engine in the own process
     task = Task()
     task.turn = PlaceOf()
     with running(task), pytest.raises(LimitError, match="4,398,046,511,104 multiplications in a library's call"):
-        in_one_piece(MOST_IN_ONE_PIECE + 1)
-    with running(task), in_one_piece(MOST_IN_ONE_PIECE):
+        in_one_piece(MAX_CALL_MULTIPLICATIONS + 1)
+    with running(task), in_one_piece(MAX_CALL_MULTIPLICATIONS):
         pass
 
 
@@ -225,4 +225,4 @@ def test_a_region_beyond_its_image_takes_no_samples(
     forward(
         engine, "_contrib_RROIAlign", {**BINS, "spatial_scale": scale, "sampling_ratio": 2800}, [IMAGE, TURNED], task
     )
-    assert pauses.count < PIECES
+    assert pauses.count < STOPPED_AT

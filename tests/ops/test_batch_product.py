@@ -24,7 +24,7 @@ SIDES = [(False, False), (False, True), (True, False), (True, True)]
 
 @pytest.fixture(autouse=True)
 def _of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("LEAST", "FEWEST"):
+    for limit in ("MIN_MULTIPLICATIONS", "MIN_SIDE"):
         monkeypatch.setattr(batch_product, limit, 1)
 
 
@@ -72,8 +72,8 @@ def test_arrays_that_do_not_lie_in_order() -> None:
 
 def test_small_products_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     args = arrays_of((3,), 16, 20, 24, (False, False))
-    monkeypatch.setattr(batch_product, "FEWEST", 17)
+    monkeypatch.setattr(batch_product, "MIN_SIDE", 17)
     assert run(args, (False, False))[0] == ["reference"] * 2
-    monkeypatch.setattr(batch_product, "FEWEST", 1)
-    monkeypatch.setattr(batch_product, "LEAST", 3 * 16 * 20 * 24 + 1)
+    monkeypatch.setattr(batch_product, "MIN_SIDE", 1)
+    monkeypatch.setattr(batch_product, "MIN_MULTIPLICATIONS", 3 * 16 * 20 * 24 + 1)
     assert run(args, (False, False))[0] == ["reference"] * 2

@@ -21,7 +21,7 @@ from tests.ops.test_weight_gradient import CASES, expected
 
 BATCH, SIZE = 3, (11, 9)
 LAST = (0, 3, 1, 2)
-WHOLE = by_images.MOST
+WHOLE = by_images.MAX_PIECE_MULTIPLICATIONS
 
 
 pytestmark = [needs_onednn, needs_vectors]
@@ -30,7 +30,7 @@ pytestmark = [needs_onednn, needs_vectors]
 @pytest.fixture(autouse=True)
 def _in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "has_fast_kernels", lambda: False)
-    monkeypatch.setattr(weights, "FEWEST_NUMBERS", 1)
+    monkeypatch.setattr(weights, "MIN_WEIGHT_NUMBERS", 1)
 
 
 def numbers(*shape: int) -> Array:
@@ -53,7 +53,7 @@ def run_twice(run: Any) -> None:
 @pytest.mark.parametrize("channels", [3, 8, 16])
 @pytest.mark.parametrize("name", CASES)
 def test_of_the_weight(monkeypatch: pytest.MonkeyPatch, name: str, channels: int, most: int, last: bool) -> None:
-    monkeypatch.setattr(by_images, "MOST", most)
+    monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", most)
     (kernel, stride, dilate, pad), filters = CASES[name], 10
     sizes = zip(SIZE, kernel, stride, dilate, pad, strict=True)
     out = tuple([(n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, d, q in sizes])
@@ -86,7 +86,7 @@ def test_of_the_data_of_1_x_1(
     many: int,
 ) -> None:
     """Whether or not windows jump over data, which gets zeros there."""
-    monkeypatch.setattr(by_images, "MOST", most)
+    monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", most)
     monkeypatch.setattr(blocked_product, "MANY_ROWS", many)
     size = tuple([(n - 1) // s + 1 for n, s in zip(SIZE, stride, strict=True)])
     gout = numbers(2 * BATCH, *size, filters)[::2]
@@ -119,7 +119,7 @@ def test_of_few_channels() -> None:
 
 def test_what_is_left_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small weights, channels that leave panels empty, arrays whose channels do not lie last, and other types."""
-    monkeypatch.setattr(weights, "FEWEST_NUMBERS", 128)
+    monkeypatch.setattr(weights, "MIN_WEIGHT_NUMBERS", 128)
     data, window = (2, 8, 8, 16), ((1, 1), (1, 1), (0, 0))
 
     def of_weight(filters: int, order: Any = LAST, dtype: str = "float32") -> Any:

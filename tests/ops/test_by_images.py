@@ -73,7 +73,7 @@ def test_pieces_give_what_the_whole_gives(
 
     def noting(make: Any, batch: int, of_image: int, *rest: Any) -> Any:
         multiplications.append(of_image)
-        monkeypatch.setattr(by_images, "MOST", images * of_image)
+        monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", images * of_image)
         recipe = before(make, batch, of_image, *rest)
         cut.append(isinstance(recipe, by_images.ByImages))
         return recipe
@@ -101,14 +101,14 @@ class Looks:
 
 
 def test_a_batch_stops_between_its_pieces(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_images, "MOST", 9 * 8 * 8 * 4 * 9)  # one image
+    monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", 9 * 8 * 8 * 4 * 9)  # one image
     looks = Looks(monkeypatch)
     gradients(engine, *NETWORKS[0][1:])
     assert looks.pauses >= 3 * BATCH
 
 
 def test_an_image_that_takes_long_lends_its_place(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_images, "MOST", 1000)  # no image is a piece
+    monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", 1000)  # no image is a piece
     monkeypatch.setattr(pausing, "LONG", 1000)
     turn, task = PlaceOf(), Task()
     task.turn = turn

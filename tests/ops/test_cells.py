@@ -83,7 +83,7 @@ def test_bits_are_numpys(cells: Cells, mode: str, attrs: dict[str, Any], packs: 
 @pytest.mark.parametrize("mode", GATES)
 def test_batches_of_a_part_of_a_vector(cells: Cells, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "BATCH", 13)
-    for limit in ("LEAST", "FEWEST"):
+    for limit in ("MIN_MULTIPLICATIONS", "MIN_SIDE"):
         monkeypatch.setattr(product, limit, 1)
     for mine, expected in zip(computed(mode, cells, {}), computed(mode, None, {}), strict=True):
         np.testing.assert_array_equal(mine, expected)
@@ -96,7 +96,7 @@ def test_a_matrix_unit_computes_the_products_of_steps(
     cells: Cells, mode: str, attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the same bits in the next run; two layers of five steps make 2e-3 of a rounding: each doubles it or more."""
-    monkeypatch.setattr(blocked_product, "LEAST_SPLIT", 0)
+    monkeypatch.setattr(blocked_product, "MIN_SPLIT_MULTIPLICATIONS", 0)
     assert ProductSizes(BATCH, 4 * HIDDEN, HIDDEN, (True, False), reads_packed=True).splits
     with np.errstate(all="ignore"):
         arrays, again = (computed(mode, cells, attrs, value=0.5) for _ in range(2))

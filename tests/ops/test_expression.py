@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.cache import CACHE_BYTES
-from opbox_ops.expression.evaluate import FEW_PIECES, FormulaKernel, piece, scratch
+from opbox_ops.expression.evaluate import MAX_UNCUT_SLICES, FormulaKernel, piece, scratch
 from opbox_ops.expression.family import derivative
 from opbox_ops.expression.language import Expression, read, write
 from opbox_ops.expression.pointwise import Pointwise, program_of
@@ -100,7 +100,7 @@ PIECE = piece(_program(FORMULA.text, "a", "b"), F, (CACHE_BYTES,))
 
 @settings(max_examples=60, deadline=None)
 @given(
-    size=st.sampled_from([1, 7, PIECE - 1, PIECE, PIECE + 1, FEW_PIECES * PIECE + 5]),
+    size=st.sampled_from([1, 7, PIECE - 1, PIECE, PIECE + 1, MAX_UNCUT_SLICES * PIECE + 5]),
     dtype=st.sampled_from(["float32", "float64", "float16", "int32"]),
     planned=st.booleans(),
     strided=st.booleans(),

@@ -103,8 +103,8 @@ def multiplying(*types: str) -> Iterator[None]:
     assert dnnl is not None, "install onednn-cpu-gomp (make test does)"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dnnl, "multiplied_types", frozenset(types))
-        patch.setattr(half_product, "MOST_SMALL", 0)
-        patch.setattr(half_product, "MOST_ROWS", 0)
+        patch.setattr(half_product, "MAX_SMALL_MULTIPLICATIONS", 0)
+        patch.setattr(half_product, "MAX_SMALL_SIDE", 0)
         half_product.half_product.cache_clear()
         yield
     half_product.half_product.cache_clear()
@@ -387,8 +387,8 @@ def test_products_of_some_images_are_those_of_all(monkeypatch: pytest.MonkeyPatc
     case = CASES["1 x 1, channels last"]
     arrays = arrays_of(case, "bfloat16")
     expected = run(case, arrays, "bfloat16")
-    monkeypatch.setattr(half_pointwise, "FEWEST_TERMS", 1)
-    monkeypatch.setattr(by_images, "MOST", 1)
+    monkeypatch.setattr(half_pointwise, "MIN_TERMS", 1)
+    monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", 1)
     for name, array in run(case, arrays, "bfloat16").items():
         # The two images' gradients of the weight are rounded before they are added.
         wanted = expected[name].astype("f4")
@@ -456,7 +456,7 @@ def test_a_call_without_a_graph_gives_the_bits_of_one(name: str, dtype: str, mon
     arrays = arrays_of(case, dtype)
     inputs = list(arrays.values())
     for most in (0, 1 << 20):
-        monkeypatch.setattr(half_precision, "MOST_COPIED", most)
+        monkeypatch.setattr(half_precision, "MAX_COPIED_NUMBERS", most)
         for scale in (1, 2, 2, -1):
             scaled = [array * scale for array in inputs[:1]] + inputs[1:]
             expected = run(case, dict(zip(arrays, scaled, strict=True)), dtype, is_train=False)["out:0"]

@@ -23,7 +23,7 @@ from opbox_ops.cpu.onednn import library as onednn
 from opbox_ops.cpu.onednn.library import library
 from opbox_ops.cpu.runtime import gomp_threads
 from opbox_ops.cpu.runtime.c_compiler import spins
-from opbox_ops.cpu.runtime.gomp_threads import LEAST, MOST, SPINS, rounds_of
+from opbox_ops.cpu.runtime.gomp_threads import MAX_ROUNDS, MIN_ROUNDS, SPINS, rounds_of
 from tests.cases import all_cases
 from tests.cases.case import Case
 from tests.cases.values import is_float
@@ -126,14 +126,14 @@ def test_a_compiled_kernel_loads_the_threads_so_too() -> None:
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     compiled, loaded, rounds = done.stdout.split()
     assert (compiled, loaded) == ("True", "0")
-    assert LEAST <= int(rounds) <= MOST
+    assert MIN_ROUNDS <= int(rounds) <= MAX_ROUNDS
 
 
 def test_threads_spin_for_a_time() -> None:
     """Rounds by how long a pause takes; within bounds, whatever the clock says."""
-    assert rounds_of(lambda count: time.sleep(20e-9 * count)) in range(LEAST, 3500)
-    assert rounds_of(lambda count: time.sleep(1e-6 * count)) == LEAST
-    assert rounds_of(lambda count: None) == MOST
+    assert rounds_of(lambda count: time.sleep(20e-9 * count)) in range(MIN_ROUNDS, 3500)
+    assert rounds_of(lambda count: time.sleep(1e-6 * count)) == MIN_ROUNDS
+    assert rounds_of(lambda count: None) == MAX_ROUNDS
     assert rounds_of(None) == SPINS
 
 

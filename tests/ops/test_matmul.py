@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("product_kernels")
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products of every size are large ones."""
-    for limit in ("LEAST", "LEAST_REORDERED", "FEWEST", "FEWEST_IN_BLOCKS"):
+    for limit in ("MIN_MULTIPLICATIONS", "MIN_REORDERED_MULTIPLICATIONS", "MIN_SIDE", "MIN_ROWS_IN_BLOCKS"):
         monkeypatch.setattr(product, limit, 1)
 
 
@@ -96,7 +96,7 @@ def test_the_gradient_of_a_weight_from_one_row_has_the_same_bits_everywhere(monk
     args = arrays_of((1, 700), 600, {})
     head = np.cos(np.arange(600, dtype=np.float32))[None]
     _, _, grads = run(args, 600, {}, head=head)
-    monkeypatch.setattr(product, "LEAST", 1 << 60)
+    monkeypatch.setattr(product, "MIN_MULTIPLICATIONS", 1 << 60)
     executor, _, others = run(args, 600, {}, head=head)
     assert [step.kernel.level for step in executor.plan.steps if step.node.op is not None] == ["reference"] * 2
     for of_weight in (grads["weight"], others["weight"]):
@@ -145,7 +145,7 @@ def test_products_that_share_a_weight(bias, req, rows):
     common = [step for step in shared.plan.steps if step.node.op in (STACKED, SUMMED)]
     assert {step.kernel.level for step in common} == {"library"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(product, "LEAST", 1 << 60)
+        patch.setattr(product, "MIN_MULTIPLICATIONS", 1 << 60)
         (reference, expected), _ = both(unrolled(bias), shapes, req=req)
     assert {step.kernel.level for step in reference.plan.steps if step.node.op in (STACKED, SUMMED)} == {"reference"}
     for name, grad in grads.items():

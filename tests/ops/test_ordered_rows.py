@@ -25,7 +25,7 @@ SHAPES = (
     ((2, 5000), 1),
     ((5, 4), None),
 )
-FEW = ((3, 5003, 7), (32, 256, 16), (9, 1100, 1), (1, 20000, 40))
+LONG_ROWS = ((3, 5003, 7), (32, 256, 16), (9, 1100, 1), (1, 20000, 40))
 """Rows, elements of a row and how many are wanted: few of long rows, which columns are searched for."""
 
 
@@ -89,7 +89,7 @@ def test_it_is_numpys_stable_order(name, shape, axis, few, ascend):
 
 @pytest.mark.parametrize("ascend", [True, False])
 @pytest.mark.parametrize("few", [True, False])
-@pytest.mark.parametrize(("rows", "size", "k"), FEW)
+@pytest.mark.parametrize(("rows", "size", "k"), LONG_ROWS)
 @pytest.mark.parametrize("name", TYPES)
 def test_the_first_few_of_long_rows(name, rows, size, k, few, ascend):
     data = values(name, (rows, size), few)

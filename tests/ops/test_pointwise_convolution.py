@@ -34,7 +34,7 @@ WHAT_PAYS = pointwise._is_for_blocks
 
 @pytest.fixture(autouse=True)
 def _of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("LEAST", "FEWEST"):
+    for limit in ("MIN_MULTIPLICATIONS", "MIN_SIDE"):
         monkeypatch.setattr(product, limit, 1)
     monkeypatch.setattr(pointwise, "_is_for_blocks", lambda sizes: True)
 
@@ -145,7 +145,7 @@ def test_where_a_convolution_computes_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert recipe_of(groups=True) is None
     assert recipe_of(dtype="float16") is None
     assert recipe_of(order=None) is None
-    monkeypatch.setattr(product, "FEWEST", CHANNELS + 1)
+    monkeypatch.setattr(product, "MIN_SIDE", CHANNELS + 1)
     assert recipe_of() is None
 
 

@@ -64,7 +64,7 @@ def test_a_region_beside_the_image_has_no_gradient() -> None:
 
 PS_SIZED = {"output_dim": 4, "pooled_size": 3, "group_size": 2, "spatial_scale": 0.75}
 MOVED = {"part_size": 2, "sample_per_part": 2, "trans_std": 0.25}
-IN_PIECES: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = [
+SLICED: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = [
     ("_contrib_PSROIPooling", PS_SIZED, {}),
     ("_contrib_DeformablePSROIPooling", PS_SIZED | {"no_trans": True}, {}),
     ("_contrib_DeformablePSROIPooling", PS_SIZED | MOVED, {"trans": (4, 4, 2, 2)}),
@@ -74,7 +74,7 @@ IN_PIECES: list[tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("op", "attrs", "more"), IN_PIECES)
+@pytest.mark.parametrize(("op", "attrs", "more"), SLICED)
 def test_regions_are_pooled_alike_in_pieces_and_at_once(
     op: str, attrs: dict[str, Any], more: dict[str, tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +93,7 @@ def test_regions_are_pooled_alike_in_pieces_and_at_once(
     whole = results()
     monkeypatch.setattr("opbox_ops.vision.regions.elements", lambda size: 1)
     monkeypatch.setattr("opbox_ops.vision.region_windows.elements", lambda size: 1)
-    monkeypatch.setattr("opbox_ops.vision.region_samples.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("opbox_ops.vision.region_samples.MAX_SAMPLES_AT_ONCE", 3)
     monkeypatch.setattr("opbox_ops.index.weighted_rows.CACHE_BYTES", 64)
     pieces = results()
     for name, array in whole.items():

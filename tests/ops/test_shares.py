@@ -22,7 +22,7 @@ void visit(int *visits, long all, long most, long line, long rounds, int threads
     GIVE(pieces, all);
     _Pragma("omp parallel num_threads(threads)")
     for (long round = 0; round < rounds; round++) {
-        PIECES_OF(pieces, begin, end, most, line)
+        EACH_PIECE(pieces, begin, end, most, line)
             for (long i = begin; i < end; i++) {
                 __atomic_fetch_add(&visits[i], 1, __ATOMIC_RELAXED);
                 if (begin / line != i / line || end - begin > most) visits[i] = -1000;

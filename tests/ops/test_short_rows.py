@@ -168,7 +168,7 @@ def test_a_network(bias: bool, pieces: int, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(recipes, "LONG", long)
         with monkeypatch.context() as context:
             if pieces > 1:
-                context.setattr(by_images, "MOST", 3 * 9 * 16 * 80 + 1)
+                context.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", 3 * 9 * 16 * 80 + 1)
             executor, grads = compiled(mx.sym.MakeLoss(mx.sym.sum(mx.sym.square(symbol))), shapes, PASSES)
         executor.forward(is_train=True)
         executor.backward()

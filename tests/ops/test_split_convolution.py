@@ -31,9 +31,9 @@ def unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.skip("no matrix unit")
     functions = compiled(TEXT if request.param == "the unit" else with_unit_in_c(TEXT))
     monkeypatch.setattr(module, "blocked_kernel", lambda: functions)
-    for name in ("MANY_SPLIT", "FEWEST_COLUMNS"):
+    for name in ("MANY_SPLIT", "MIN_COLUMNS"):
         monkeypatch.setattr(module, name, 0)
-    for name in ("LEAST_SPLIT", "FEWEST_SPLIT", "FEWEST_OF_PACKED"):
+    for name in ("MIN_SPLIT_MULTIPLICATIONS", "MIN_SPLIT_ROWS", "MIN_PACKED_SPLIT_ROWS"):
         monkeypatch.setattr(blocks, name, 0)
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: True)
 
@@ -146,9 +146,9 @@ def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MANY_SPLIT", 2 * 12 * 13 + 1)
     assert kinds(layer) == [False, False]
     monkeypatch.setattr(module, "MANY_SPLIT", 0)
-    monkeypatch.setattr(module, "FEWEST_COLUMNS", 65)
+    monkeypatch.setattr(module, "MIN_COLUMNS", 65)
     assert kinds(layer) == [False, False]
-    monkeypatch.setattr(module, "FEWEST_COLUMNS", 0)
+    monkeypatch.setattr(module, "MIN_COLUMNS", 0)
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: False)
     assert kinds(layer) == [False, False]
 

@@ -35,7 +35,7 @@ SIZES = [
     (70, 5000, 40),  # slabs, where a is transposed
 ]
 SIDES = list(itertools.product((False, True), repeat=2))
-LEAST_OF_SUM = 2.0**-21
+MAX_ERROR = 2.0**-21
 """Of the sum of products' magnitudes: three products of parts are left out, 2^-25 of a product together, and sums of 16
 are rounded, and those of them. With the parts' three largest products alone it would be 2^-16."""
 
@@ -45,7 +45,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
     """The unit's, where there is one, and that in C: of all sizes."""
     if request.param == "the unit" and not has_matrix_unit():
         pytest.skip("no matrix unit")
-    for name in ("LEAST_SPLIT", "FEWEST_SPLIT", "FEWEST_OF_PACKED", "FEWEST_COLUMNS"):
+    for name in ("MIN_SPLIT_MULTIPLICATIONS", "MIN_SPLIT_ROWS", "MIN_PACKED_SPLIT_ROWS", "MIN_COLUMNS"):
         monkeypatch.setattr(blocks, name, 0)
     monkeypatch.setattr(blocks, "has_matrix_unit", lambda: True)
     functions = compiled(TEXT if request.param == "the unit" else with_unit_in_c(TEXT))
@@ -60,7 +60,7 @@ def matrices(sizes: ProductSizes, a: Array, b: Array) -> tuple[Array, Array]:
 
 def near(out: Array, left: Array, right: Array, added: Array | float = 0) -> None:
     magnitude = np.abs(left) @ np.abs(right) + np.abs(added)
-    assert (np.abs(out - (left @ right + added)) <= LEAST_OF_SUM * magnitude).all()
+    assert (np.abs(out - (left @ right + added)) <= MAX_ERROR * magnitude).all()
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -273,7 +273,7 @@ def test_windows(
         for number, (i, j) in enumerate(places):
             sums[:, i, j] += terms[:, :, :, number]
     inside = slice(pad[0], pad[0] + size[0]), slice(pad[1], pad[1] + size[1])
-    assert (np.abs(gdata - expected[:, *inside]) <= LEAST_OF_SUM * magnitude[:, *inside]).all()
+    assert (np.abs(gdata - expected[:, *inside]) <= MAX_ERROR * magnitude[:, *inside]).all()
 
 
 def test_infinities_in_windows_and_weights(kernel: BlockedProduct) -> None:

@@ -238,7 +238,7 @@ def test_without_a_kernel_numpy_runs(case: str, monkeypatch: pytest.MonkeyPatch,
     if case != "no folder":
         compiler = None if case == "no compiler" else (str(program), "")
         monkeypatch.setattr(c_compiler, "_compiler", lambda: compiler)
-    monkeypatch.setattr(c_compiler, "MOST_SECONDS", 0.2)
+    monkeypatch.setattr(c_compiler, "MAX_SECONDS", 0.2)
     monkeypatch.setattr(c_compiler, "_function", c_compiler._function.__wrapped__)
     kernel, arrays, out = example()
     kernel.bind(out.shape, arrays, [out], {})()

@@ -32,7 +32,7 @@ pytestmark = needs_avx512_words
 
 SHAPES = [(128, 32), (160, 64), (150, 20), (129, 33), (200, 8)]
 """Units and samples: whole blocks, and such that the last is not full, nor its last vector."""
-LEAST = 3e-6
+MAX_ERROR = 3e-6
 """Of a state or gate: some roundings of float32 at 1, and twice as many of the steps before."""
 STEPS = 5
 
@@ -174,7 +174,7 @@ def expected(mode: str, arrays: Arrays, times: range) -> Arrays:
     return out
 
 
-def assert_as_expected(mode: str, arrays: Arrays, times: range, most: float = LEAST) -> None:
+def assert_as_expected(mode: str, arrays: Arrays, times: range, most: float = MAX_ERROR) -> None:
     with np.errstate(all="ignore"):
         values = expected(mode, arrays, times)
     for name in ("states", "gates", "extra"):
@@ -201,7 +201,7 @@ def test_steps(steps: UnitSteps, mode: str, shape: tuple[int, int], times: range
 
 
 MANY = 355
-"""Samples of 128 units of LSTM whose gradients are more than stay in the cache (MOST_OF_STATE)."""
+"""Samples of 128 units of LSTM whose gradients are more than stay in the cache (MAX_STATE_NUMBERS)."""
 
 
 def check_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse: bool) -> None:
@@ -210,7 +210,7 @@ def check_gradients(steps: UnitSteps, mode: str, shape: tuple[int, int], reverse
     values = expected_back(mode, arrays, times)
     run_back(steps, mode, arrays, times)
     for name, value in values.items():
-        most = LEAST * max(1, np.abs(np.nan_to_num(value)).max())
+        most = MAX_ERROR * max(1, np.abs(np.nan_to_num(value)).max())
         np.testing.assert_allclose(arrays[name], value, rtol=0, atol=most, err_msg=name)
 
 
@@ -250,7 +250,7 @@ def test_gradients_that_are_not_finite(steps: UnitSteps, mode: str, value: float
     finite = np.isfinite(expects)
     assert finite.any()
     assert not finite.all()
-    np.testing.assert_allclose(mine[finite], expects[finite], rtol=0, atol=LEAST * np.abs(expects[finite]).max())
+    np.testing.assert_allclose(mine[finite], expects[finite], rtol=0, atol=MAX_ERROR * np.abs(expects[finite]).max())
     np.testing.assert_array_equal(mine[~finite], expects[~finite].astype(np.float32))
 
 

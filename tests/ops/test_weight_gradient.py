@@ -28,7 +28,7 @@ NEAR = {"rtol": 1e-4, "atol": 1e-4}
 def _of_onednn(monkeypatch):
     """Products in blocks are tested in `test_blocked_gradients.py`."""
     monkeypatch.setattr(module, "blocked_kernel", lambda: None)
-    monkeypatch.setattr(module, "FEWEST_NUMBERS", 1)
+    monkeypatch.setattr(module, "MIN_WEIGHT_NUMBERS", 1)
 
 
 def expected(data, gout, kernel, stride, dilate, pad):
@@ -99,9 +99,9 @@ def test_where_onednn_has_the_better_kernel():
 
 
 def test_small_weights_stay_with_onednn(monkeypatch):
-    monkeypatch.setattr(module, "FEWEST_NUMBERS", 9 * 64 * 64)
+    monkeypatch.setattr(module, "MIN_WEIGHT_NUMBERS", 9 * 64 * 64)
     assert of_images((1, 64, 14, 14), "jit:avx2") is not None
-    monkeypatch.setattr(module, "FEWEST_NUMBERS", 9 * 64 * 64 + 1)
+    monkeypatch.setattr(module, "MIN_WEIGHT_NUMBERS", 9 * 64 * 64 + 1)
     assert of_images((1, 64, 14, 14), "jit:avx2") is None
 
 

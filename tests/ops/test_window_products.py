@@ -35,7 +35,7 @@ def _in_blocks(usual_limits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_products, "blocked_kernel", blocked_product)
     if not usual_limits:
         monkeypatch.setattr(window_products, "FILTERS", 0)
-        monkeypatch.setattr(window_products, "FEWEST_NUMBERS", 0)
+        monkeypatch.setattr(window_products, "MIN_WEIGHT_NUMBERS", 0)
 
 
 LAYERS = [
@@ -166,7 +166,7 @@ import numpy as np
 from opbox_ops.cpu.algorithms.blocked_product import blocked_product
 from opbox_ops.cpu.computes import window_products as w
 from tests.ops.test_window_products import LAYERS, room
-w.blocked_kernel, w.FILTERS, w.FEWEST_NUMBERS = blocked_product, 0, 0
+w.blocked_kernel, w.FILTERS, w.MIN_WEIGHT_NUMBERS = blocked_product, 0, 0
 layer = LAYERS[5]
 data, weight, gout = layer.arrays()
 d, k, o = layer.memories

@@ -54,15 +54,15 @@ def _of_every_size(lots: str, worth: float | None, monkeypatch: pytest.MonkeyPat
     if worth is not None:
         monkeypatch.setattr(winograd_convolution, "WORTH", worth)
     if lots in (WHOLE, OWN):
-        for limit in ("MOST_FEW", "MOST_FEW_OF_SMALL", "MOST_FEW_SUMMED"):
+        for limit in ("MAX_TILES_ON_THE_FLY", "MAX_TILES_ON_THE_FLY_SMALL", "MAX_TILES_ON_THE_FLY_SUMMED"):
             monkeypatch.setattr(winograd_convolution, limit, 0)
     if lots == WHOLE:
-        monkeypatch.setattr(winograd_convolution, "LOT_WEIGHT_BYTES", 0)
+        monkeypatch.setattr(winograd_convolution, "BLOCK_WEIGHT_BYTES", 0)
     if lots == OWN:
-        monkeypatch.setattr(winograd_convolution, "MOST_OF_LOT", 13)
-        monkeypatch.setattr(tiles, "FEWEST_OF_PART", 5)
+        monkeypatch.setattr(winograd_convolution, "MAX_BLOCK_TILES", 13)
+        monkeypatch.setattr(tiles, "MIN_PART_TILES", 5)
     if lots in (WHOLE, OWN, PACKABLE):
-        monkeypatch.setattr(winograd_convolution, "FEWEST_PACKED", 0)
+        monkeypatch.setattr(winograd_convolution, "MIN_TILES_PACKED", 0)
     if lots in (SMALL, WHOLE):
         for limit in ("TILES", "SUMMED_TILES"):
             monkeypatch.setattr(winograd_convolution, limit, 5)
@@ -130,7 +130,7 @@ LAYERS = [
     Layer(2, (5, 12), 32, 80, pad=(0, 3), taps=5),
 ]
 SIZES = pytest.mark.parametrize("layer", LAYERS, ids=str)
-LOTS = pytest.mark.parametrize("lots", ["", SMALL, WHOLE, OWN, PACKABLE])
+MIN_BLOCKS = pytest.mark.parametrize("lots", ["", SMALL, WHOLE, OWN, PACKABLE])
 
 
 def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
@@ -162,7 +162,7 @@ def assert_close(result: Array, expected: Array) -> None:
 
 
 @SIZES
-@LOTS
+@MIN_BLOCKS
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("adds", [True, False], ids=["added", "written"])
 def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
@@ -179,7 +179,7 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
         run()
     assert not allocated
     assert_close(out, by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
-    many = recipe.tiling.all >= winograd_convolution.FEWEST_PACKED
+    many = recipe.tiling.all >= winograd_convolution.MIN_TILES_PACKED
     assert bool(recipe.packs) == (lots in (WHOLE, OWN, PACKABLE) or many)
     if recipe.packs:
         recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
@@ -192,7 +192,7 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
 
 
 @SIZES
-@LOTS
+@MIN_BLOCKS
 def test_the_gradient_of_data(layer: Layer, lots: str) -> None:
     _, weight, gout = layer.arrays()
     d, w, o = layer.memories
@@ -207,7 +207,7 @@ def test_the_gradient_of_data(layer: Layer, lots: str) -> None:
 
 
 @SIZES
-@LOTS
+@MIN_BLOCKS
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("last", [True, False], ids=["OHWI", "OIHW"])
 def test_the_gradient_of_the_weight(layer: Layer, lots: str, bias: bool, last: bool) -> None:
@@ -343,7 +343,7 @@ def data_gradient(layer: Layer) -> Any:
 def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer(5, (8, 8))
     d, w, o = layer.memories
-    monkeypatch.setattr(by_images, "MOST", 2 * 64 * 32 * 32 * 9)
+    monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", 2 * 64 * 32 * 32 * 9)
     data, weight, gout = layer.arrays()
     out, gdata, gweight = by_definition(layer)
     results = [np.empty(shape, np.float32) for shape in (layer.out, layer.data, w.shape)]
@@ -397,7 +397,7 @@ sys.stdout.write("".join(result.tobytes().hex() for result in results))
 
 
 @pytest.mark.parametrize("layer", [Layer(2, (23, 18), 48, 80), Layer(7, (12, 11), 20, 50, (0, 0), taps=5)], ids=str)
-@pytest.mark.parametrize("settings", [{}, {"MOST_FEW_OF_SMALL": 0, "MOST_OF_LOT": 20}], ids=["few", OWN])
+@pytest.mark.parametrize("settings", [{}, {"MAX_TILES_ON_THE_FLY_SMALL": 0, "MAX_BLOCK_TILES": 20}], ids=["few", OWN])
 def test_threads_give_the_bits_of_one(layer: Layer, settings: dict[str, int]) -> None:
     assert_same_bits(THREADS_SCRIPT.replace("SETTINGS", str(settings)).replace("LAYER", str(layer), 1))
 

@@ -175,8 +175,8 @@ STOPS = """
       .map((e, i) => e.dataset.stop = `${i} ${e.tagName} ${e.textContent.slice(0, 30)}`);
 """
 """Marks what the Tab key should reach, in its order."""
-MOST_STOPS = 40
-"""Of a list of some hundred operators the first will do."""
+MAX_STOPS = 40
+"""Maximum number of stops to try: of a list of some hundred operators the first will do."""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -188,7 +188,7 @@ def test_tab_reaches_every_control_and_a_ring_shows_it(user: User, session: Sess
         # What Tab starts from is what had the focus last: the document's beginning.
         user.driver.execute_script("document.body.tabIndex = -1; document.body.focus()")
         user.driver.execute_script("document.body.removeAttribute('tabindex')")
-        expected = user.driver.execute_script(STOPS)[:MOST_STOPS]
+        expected = user.driver.execute_script(STOPS)[:MAX_STOPS]
         reached: list[str] = []
         for _ in expected:
             user.keys(Key.TAB)

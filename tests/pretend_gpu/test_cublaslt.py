@@ -184,10 +184,10 @@ def test_a_short_quota_means_a_smaller_workspace(monkeypatch: pytest.MonkeyPatch
     product = planned(BiasedProduct.of("float32", 2048, 1024, 8))
     assert product is not None
     best, smallest = product.algorithms
-    assert smallest.workspaceSize <= cublas.LEAST_WORKSPACE < best.workspaceSize
+    assert smallest.workspaceSize <= cublas.MIN_WORKSPACE_BYTES < best.workspaceSize
 
     def admit(nbytes: int, wait: bool = False) -> None:
-        if nbytes > cublas.LEAST_WORKSPACE:
+        if nbytes > cublas.MIN_WORKSPACE_BYTES:
             raise QuotaError("no room")
 
     stream = backend.xp.cuda.Stream(non_blocking=True)

@@ -14,7 +14,7 @@ from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import QuotaError
 from opbox_service.carriers import OwnerQuota
 from opbox_service.engine import Engine
-from opbox_service.memory_shares import LEAST
+from opbox_service.memory_shares import CODE_DIVISOR
 from opbox_service.settings import Settings
 from tests.contract.live import Live
 
@@ -29,7 +29,7 @@ def test_a_gpu_s_memory_is_its_sessions_limit(gpu: Any) -> None:
     engine = Engine(Settings(max_device_bytes=0, max_session_bytes=1 << 50))
     try:
         assert engine.ledger.whole("cpu") == machine_memory() * 3 // 4
-        assert engine.ledger.whole("gpu:0") == gpu.BYTES - gpu.BYTES // LEAST
+        assert engine.ledger.whole("gpu:0") == gpu.BYTES - gpu.BYTES // CODE_DIVISOR
         session = engine.sessions.create("ann", device="gpu")
         session.budget.reserve(engine.ledger.whole("gpu:0") - MIB)
         other = engine.sessions.create("bob", device="gpu:0")  # the same device by its other name

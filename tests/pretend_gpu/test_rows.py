@@ -36,8 +36,8 @@ def test_more_rows_are_added_by_atomics(gpu: Any, cupy: Any, monkeypatch: pytest
     nothing = [cupy.zeros(0, dtype) for dtype in ("int64", "int64", "f", "f")]
     backend = backend_for("gpu:0")
     totals = []
-    for most in (rows_kernel.MOST_ROWS, 10):
-        monkeypatch.setattr(rows_kernel, "MOST_ROWS", most)
+    for most in (rows_kernel.MAX_ROWS, 10):
+        monkeypatch.setattr(rows_kernel, "MAX_ROWS", most)
         assert add_in_order(cupy, *arrays, cupy.zeros((3, 2), "f")) == (most > 10)
         total = cupy.zeros((3, 2), "f")
         add_rows(cupy, *arrays, total, nothing)

@@ -15,7 +15,7 @@ from opbox_service.carriers import RawRequest, RawResponse
 from opbox_service.engine import Engine
 from opbox_service.routes.table import ROUTES
 from opbox_service.settings import Settings
-from opbox_service.stateless.recent_headers import LARGEST, MOST
+from opbox_service.stateless.recent_headers import LARGEST, MAX_HEADERS
 from tests.contract.live import symbol, var
 
 SETTINGS = Settings(graph_cache=2)
@@ -115,7 +115,7 @@ def test_a_wrong_header_is_not_kept(engine: Engine) -> None:
 
 def test_the_oldest_header_goes_first(engine: Engine, decoded: list[int]) -> None:
     x = np.ones(3, np.float32)
-    frames = [frame(x, parameters={"seed": seed}) for seed in range(MOST + 1)]
+    frames = [frame(x, parameters={"seed": seed}) for seed in range(MAX_HEADERS + 1)]
     for body, head in frames:
         codec.read(request(body, head), LIMITS, SETTINGS, recent=engine.recent_headers)
     decoded.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opbox_service.api.traffic import ERRORS_TOLD, MOST_REQUESTS, Traffic, quantile
+from opbox_service.api.traffic import ERRORS_TOLD, MAX_REQUESTS, Traffic, quantile
 
 
 def test_quantiles_of_few_and_of_many() -> None:
@@ -35,11 +35,11 @@ def test_more_requests_than_are_looked_at_shorten_the_window(monkeypatch: pytest
     monkeypatch.setattr("opbox_service.api.traffic.time.monotonic", lambda: clock[0])
     traffic = Traffic()
     traffic.watch()
-    for _ in range(2 * MOST_REQUESTS):
+    for _ in range(2 * MAX_REQUESTS):
         clock[0] += 0.0001
         traffic.note("ann", "POST /a", 200, 0.001)
     figures = traffic.requests()
-    assert figures["seconds"] == pytest.approx(MOST_REQUESTS * 0.0001, rel=0.05)
+    assert figures["seconds"] == pytest.approx(MAX_REQUESTS * 0.0001, rel=0.05)
     assert figures["per_second"] == pytest.approx(10_000, rel=0.01)
 
 

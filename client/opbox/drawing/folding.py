@@ -23,7 +23,7 @@ __all__ = ["Repeat", "find_repeats"]
 
 LONGEST = 400
 """Maximum number of operators in a repeated block."""
-LEAST_SAVED = 4
+MIN_SAVED_ROWS = 4
 """Minimum number of rows that folding must save."""
 
 
@@ -153,7 +153,7 @@ class _Search:
             position += 1
         count = (position - start) // period + 1
         saved = period * (count - 1)
-        if count < 2 or saved < LEAST_SAVED or (count == 2 and period < 2 * LEAST_SAVED):
+        if count < 2 or saved < MIN_SAVED_ROWS or (count == 2 and period < 2 * MIN_SAVED_ROWS):
             return None
         repeat = self._with_one_before(Repeat(start, period, count, tuple(range(start, start + period))))
         return repeat if self._read_alike(repeat) else None

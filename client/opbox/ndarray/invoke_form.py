@@ -23,7 +23,7 @@ __all__ = ["InvokeForm", "form_of", "plain_form"]
 
 Shape = tuple[int, ...] | None
 DType = np.dtype[Any] | None
-MOST_FORMS = 4096
+MAX_FORMS = 4096
 
 
 class InvokeForm:
@@ -110,7 +110,7 @@ def form_of(op: Operator, attrs: Mapping[str, str]) -> InvokeForm:
     key = (op, *attrs.items())
     form = _forms.get(key)
     if form is None:
-        if len(_forms) >= MOST_FORMS:
+        if len(_forms) >= MAX_FORMS:
             _forms.clear()
         form = _forms[key] = InvokeForm(op, dict(attrs))
     return form

@@ -11,8 +11,8 @@ from .invoke_form import InvokeForm, form_of
 
 __all__ = ["with_shortcut"]
 
-MOST_KEYS = 256
-"""Number of call forms to remember per function."""
+MAX_KEYS = 256
+"""Maximum number of call forms to remember per function."""
 _KINDS = frozenset({bool, int, float, str, type(None)})
 _OWN = frozenset({"name", "attr", "ctx", "dtype"})
 """Arguments that are not parameters, or that need conversion first."""
@@ -81,5 +81,5 @@ def _form(op: _schema.Operator, args: Sequence[NDArray], params: Mapping[str, An
 
 
 def _make_room(remembered: dict[Any, Any] | set[Any]) -> None:
-    if len(remembered) >= MOST_KEYS:
+    if len(remembered) >= MAX_KEYS:
         remembered.clear()

@@ -11,7 +11,7 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 
 from .custom import check_signature
-from .values import MOST_ELEMENTS, literal
+from .values import MAX_SOURCE_ELEMENTS, literal
 
 __all__ = ["check_class", "constructor_text", "rebuilt"]
 
@@ -62,7 +62,7 @@ def _plain(value: Any) -> Any:
     """numpy's numbers as Python's and its arrays as dicts, inside containers too."""
     if isinstance(value, np.generic):
         return value.item()
-    if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.size <= MOST_ELEMENTS:
+    if type(value) is np.ndarray and value.dtype.kind in "biuf" and value.size <= MAX_SOURCE_ELEMENTS:
         return {_ARRAY: value.dtype.name, "shape": value.shape, "values": value.ravel().tolist()}
     if type(value) in (list, tuple):
         return type(value)(_plain(item) for item in value)

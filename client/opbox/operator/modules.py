@@ -12,7 +12,7 @@ from .bundle import BundledModule, SourceError
 
 __all__ = ["bundle", "is_bundled", "is_installed", "is_there", "modules_of"]
 
-MOST_BYTES = 8 << 20
+MAX_SOURCE_BYTES = 8 << 20
 """Maximum bytes of source per bundled path."""
 
 
@@ -106,10 +106,10 @@ def modules_of(name: str) -> list[BundledModule]:
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"mx.operator.bundle: {file.name} cannot be read: {error}") from None
         size += len(text)
-        if size > MOST_BYTES:
+        if size > MAX_SOURCE_BYTES:
             raise SourceError(
-                f"mx.operator.bundle: {named.path.name}: expected at most {MOST_BYTES >> 20} MiB of source: name a "
-                "smaller folder"
+                f"mx.operator.bundle: {named.path.name}: expected at most {MAX_SOURCE_BYTES >> 20} MiB of source: "
+                "name a smaller folder"
             )
         inside = file.relative_to(named.path.parent).with_suffix("")
         package = inside.name == "__init__"

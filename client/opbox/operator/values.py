@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MOST_ELEMENTS", "expression", "literal"]
+__all__ = ["MAX_SOURCE_ELEMENTS", "expression", "literal"]
 
-MOST_ELEMENTS = 1 << 16
+MAX_SOURCE_ELEMENTS = 1 << 16
 """Maximum number of elements of an array that travels as source."""
 
 
@@ -42,7 +42,7 @@ def expression(value: Any) -> str | None:
 
 
 def _array(value: Any) -> str | None:
-    if value.dtype.kind not in "biuf" or not value.dtype.isnative or value.size > MOST_ELEMENTS:
+    if value.dtype.kind not in "biuf" or not value.dtype.isnative or value.size > MAX_SOURCE_ELEMENTS:
         return None
     text = f"__import__('numpy').array({literal(value.ravel().tolist())}, {value.dtype.name!r})"
     return text if value.ndim == 1 else f"{text}.reshape({value.shape})"

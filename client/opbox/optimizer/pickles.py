@@ -25,7 +25,7 @@ from ..ndarray.files import of_record, record
 __all__ = ["Described", "dumps", "loads"]
 
 _ARRAY = "mxnet.ndarray.ndarray\nNDArray\n"
-_MOST_DEEP = 32
+_MAX_DEPTH = 32
 """Maximum nesting of tuples, lists and dicts."""
 
 
@@ -175,8 +175,8 @@ def _stand_in(module: str, name: str) -> type[_StandIn]:
 
 def _plain(value: Any, depth: int) -> Any:
     """The value without stand-ins."""
-    if depth > _MOST_DEEP:
-        raise MXNetError(f"optimizer states: expected at most {_MOST_DEEP} tuples and dicts in one another, got more")
+    if depth > _MAX_DEPTH:
+        raise MXNetError(f"optimizer states: expected at most {_MAX_DEPTH} tuples and dicts in one another, got more")
     if isinstance(value, _PickledArray):
         return None if value.raw is None else of_record(value.raw, "optimizer states: an array")
     if isinstance(value, _StandIn):

@@ -12,9 +12,9 @@ __all__ = ["PLACE", "SIZES", "THREADS", "blocks_for", "slices_of"]
 THREADS = 256
 _LANES = 32
 _ROWS_AT_ONCE = THREADS // _LANES
-_MOST_SLICES, _MOST_BLOCKS = 64, 1024
-_LEAST_ROWS = 8 * _ROWS_AT_ONCE
-"""Of a slice: fewer are not worth the joining."""
+_MAX_SLICES, _MAX_BLOCKS = 64, 1024
+_MIN_ROWS = 8 * _ROWS_AT_ONCE
+"""Minimum number of rows of a slice: fewer are not worth the joining."""
 
 SIZES = "int rows, int channels, int slices"
 PLACE = """  extern __shared__ A room[];
@@ -26,7 +26,7 @@ PLACE = """  extern __shared__ A room[];
 
 def slices_of(rows: int, channels: int) -> int:
     """How many slices the rows are shared out among."""
-    return max(1, min(_MOST_SLICES, _MOST_BLOCKS // _groups(channels), rows // _LEAST_ROWS))
+    return max(1, min(_MAX_SLICES, _MAX_BLOCKS // _groups(channels), rows // _MIN_ROWS))
 
 
 def blocks_for(channels: int, slices: int) -> int:

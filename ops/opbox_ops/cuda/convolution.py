@@ -35,8 +35,8 @@ from .bias import BIAS, bias_gradient
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
 from .product import product
 
-_MOST_COLUMNS = 1 << 30
-"""Elements of a sample's columns."""
+_MAX_COLUMNS = 1 << 30
+"""Maximum number of elements of a sample's columns."""
 _THREADS = 256
 _SIZES = (
     "int channels, int d, int h, int w, int od, int oh, int ow, int kd, int kh, int kw, "
@@ -181,7 +181,7 @@ def _accepts(p: ConvolutionParams, call: CallSpec, data: ArraySpec, out: ArraySp
     if is_last(p.layout) or not fits(call, data, out, *call.inputs) or takes(p, call):
         return False
     columns = data.shape[1] * math.prod(p.kernel) * math.prod(out.shape[2:])
-    return columns <= _MOST_COLUMNS
+    return columns <= _MAX_COLUMNS
 
 
 def _temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:

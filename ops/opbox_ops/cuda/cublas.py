@@ -18,12 +18,12 @@ from opbox_protocol.errors import MXNetError, QuotaError
 if TYPE_CHECKING:
     from ..backend.base import Admit
 
-__all__ = ["LEAST_WORKSPACE", "add_workspace", "batched_product", "drop_workspace", "workspace", "workspace_bytes"]
+__all__ = ["MIN_WORKSPACE_BYTES", "add_workspace", "batched_product", "drop_workspace", "workspace", "workspace_bytes"]
 
 _WORKSPACE_BYTES = {9: 32 << 20, 10: 32 << 20}
 """By the major compute capability, as cuBLAS itself takes them; 4 MiB before."""
-LEAST_WORKSPACE = 4 << 20
-"""Bytes of a stream's workspace at the least."""
+MIN_WORKSPACE_BYTES = 4 << 20
+"""Minimum size of a stream's workspace, in bytes."""
 _WHOLE_SUMS = 16
 """CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: parts of a sum of half precision are added in single."""
 _POINTER, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
@@ -61,7 +61,7 @@ class _Handle:
         self._library, self._lock = _library(), Lock()
         self._allocate = xp.cuda.alloc
         major = int(xp.cuda.Device().compute_capability[:-1])
-        self.workspace_bytes = _WORKSPACE_BYTES.get(major, LEAST_WORKSPACE)
+        self.workspace_bytes = _WORKSPACE_BYTES.get(major, MIN_WORKSPACE_BYTES)
         self._workspaces: dict[int, Any] = {}
         handle = ctypes.c_void_p()
         _check("cublasCreate", self._library.cublasCreate_v2(ctypes.byref(handle)))
@@ -104,8 +104,8 @@ class _Handle:
         try:
             admit(self.workspace_bytes, True)
         except QuotaError:
-            admit(LEAST_WORKSPACE, True)
-            return LEAST_WORKSPACE
+            admit(MIN_WORKSPACE_BYTES, True)
+            return MIN_WORKSPACE_BYTES
         return self.workspace_bytes
 
     def drop(self, stream: int) -> None:
@@ -149,7 +149,7 @@ def workspace(xp: Any, stream: int) -> Any:
 
 
 def workspace_bytes(xp: Any) -> int:
-    """Bytes of a workspace on this thread's device; LEAST_WORKSPACE where a session's quota is short of them."""
+    """Bytes of a workspace on this thread's device; MIN_WORKSPACE_BYTES where a session's quota is short of them."""
     return _current(xp).workspace_bytes
 
 

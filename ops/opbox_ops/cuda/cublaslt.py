@@ -28,7 +28,7 @@ from typing import Any
 from opbox_protocol.errors import MXNetError
 
 from ..compute import Array
-from .cublas import LEAST_WORKSPACE, workspace, workspace_bytes
+from .cublas import MIN_WORKSPACE_BYTES, workspace, workspace_bytes
 from .precision import allow_tf32
 
 __all__ = [
@@ -277,7 +277,7 @@ def _planned(place: int, problem: BiasedProduct) -> PlannedProduct | None:
         return None
     try:
         described = _LtDescriptions(_library(), problem, _SOME_BIAS)
-        sizes = (workspace_bytes(_LtState.cupy), LEAST_WORKSPACE)
+        sizes = (workspace_bytes(_LtState.cupy), MIN_WORKSPACE_BYTES)
         algorithms = tuple([chosen for most in sizes if (chosen := described.algorithm(handle, most)) is not None])
     except MXNetError:
         return None  # what it does not describe

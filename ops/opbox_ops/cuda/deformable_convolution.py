@@ -36,8 +36,8 @@ from .product import product
 from .sampling import column_slopes, sample_columns
 from .spread import box_temps, spread
 
-_MOST_COLUMNS = 1 << 30
-"""Elements of a sample's columns."""
+_MAX_COLUMNS = 1 << 30
+"""Maximum number of elements of a sample's columns."""
 _BATCH, _TAPS, _SIDE = 32, 9, 56
 _PLACES = _BATCH * _TAPS * _SIDE * _SIDE
 
@@ -155,7 +155,7 @@ def _widened(ctx: OpContext, plan: _DeformedSizes, array: Array, room: Array, ca
 def _accepts(p: DeformableConvolutionParams, call: CallSpec, first: int = 0) -> bool:
     """Whether kernels take a call whose data is the input at position `first`."""
     plan = _DeformedSizes(p, *call.inputs[first : first + 2])
-    return fits(call, *call.inputs, *call.outputs) and plan.columns <= _MOST_COLUMNS
+    return fits(call, *call.inputs, *call.outputs) and plan.columns <= _MAX_COLUMNS
 
 
 def _temps(p: DeformableConvolutionParams, call: CallSpec) -> list[Temp]:

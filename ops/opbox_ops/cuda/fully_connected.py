@@ -22,8 +22,8 @@ from .kernel import contiguous
 
 __all__ = ["takes"]
 
-_MOST = 2**31 - 1
-"""Elements of an array."""
+_MAX_ELEMENTS = 2**31 - 1
+"""Maximum number of elements of an array."""
 
 
 def _problem(p: FullyConnectedParams, call: CallSpec) -> BiasedProduct:
@@ -40,7 +40,9 @@ def takes(p: FullyConnectedParams, call: CallSpec) -> bool:
         and not p.no_bias
         and not switches.is_off("cublaslt")
         and kind.name in DATA_TYPES
-        and all(array.dtype == kind and 0 < size_of(array.shape) <= _MOST for array in (*call.inputs, *call.outputs))
+        and all(
+            array.dtype == kind and 0 < size_of(array.shape) <= _MAX_ELEMENTS for array in (*call.inputs, *call.outputs)
+        )
         and planned(_problem(p, call)) is not None
     )
 

@@ -16,7 +16,7 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
 from ..infer import size_of
 from ..reduce.histogram import HistogramParams, op, write_edges
-from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, contiguous
+from .kernel import KERNELS, MAX_ELEMENTS, TYPES, KernelTemplate, Moved, contiguous
 
 _THREADS, _BLOCKS = 256, 512
 _SHARED_BINS = 4096
@@ -63,7 +63,7 @@ KERNELS += [FLOATS, *WHOLE.values()]
 def _accepts(p: HistogramParams, call: CallSpec) -> bool:
     size, dtype = size_of(call.inputs[0].shape), call.inputs[0].dtype
     bins = size_of(call.outputs[0].shape)
-    return call.plain and 0 < size <= MOST and 0 < bins < MOST and dtype.name in (*TYPES, *WHOLE)
+    return call.plain and 0 < size <= MAX_ELEMENTS and 0 < bins < MAX_ELEMENTS and dtype.name in (*TYPES, *WHOLE)
 
 
 def _edges(p: HistogramParams, dtype: Any) -> Array:

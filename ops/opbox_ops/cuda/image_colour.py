@@ -17,9 +17,9 @@ from .. import registry
 from ..bound_calls import Call, as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..image.colour import CHANGES, GRAY, LIGHT, JitterParams, RandomLightingParams, RangeParams, works_in, write
-from ..image.hue import LEAST, SECTORS
+from ..image.hue import MIN_DIFFERENCE, SECTORS
 from ..infer import size_of
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, by_thread, contiguous
+from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, by_thread, contiguous
 
 _THREADS = 256
 _PARTS = 64
@@ -53,7 +53,7 @@ _HUE = f"""__device__ void turn_hue(A *colour, A degrees) {{
   const int picks[{3 * len(SECTORS)}] = {{{_PICKS}}};
   const A red = colour[0] / 255, green = colour[1] / 255, blue = colour[2] / 255;
   const A high = fmax(fmax(red, green), blue), low = fmin(fmin(red, green), blue), both = high + low;
-  const bool gray = !(high - low > A({LEAST}));
+  const bool gray = !(high - low > A({MIN_DIFFERENCE}));
   const A width = gray ? A(1) : high - low, light = both / 2, degree = 60 / width;
   const A strength = gray ? A(0) : width / (light < A(0.5) ? both : 2 - high - low);
   A hue = high == red ? (green - blue) * degree
@@ -136,7 +136,7 @@ KERNELS += [_SUMS, _CHANGE, _LIGHTING]
 
 
 def _accepts(p: Any, call: CallSpec) -> bool:
-    return call.plain and 0 < size_of(call.outputs[0].shape) <= MOST
+    return call.plain and 0 < size_of(call.outputs[0].shape) <= MAX_ELEMENTS
 
 
 def _temps(p: Any, call: CallSpec) -> list[Temp]:

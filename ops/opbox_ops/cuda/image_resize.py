@@ -14,7 +14,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs
 from ..image.kernels import AREA, CUBIC, LINEAR, NEAREST
 from ..image.resize import STEPS, ResizeParams, Taps, kind_of, op, taps_of, works_in
 from ..infer import size_of
-from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, by_thread, contiguous
+from .kernel import KERNELS, MAX_ELEMENTS, TYPES, KernelTemplate, Moved, by_thread, contiguous
 
 _OLD, _NEW = 512, 224
 _TAPS = 4
@@ -106,7 +106,7 @@ KERNELS += [_RESIZE, _RESIZE_AREAS, _RESIZE_BYTES]
 def _accepts(p: ResizeParams, call: CallSpec) -> bool:
     arrays, dtype = (call.inputs[0], call.outputs[0]), call.inputs[0].dtype
     known = dtype.name in TYPES or dtype.kind in "iub"
-    return call.plain and known and all(0 < size_of(a.shape) * dtype.itemsize <= MOST for a in arrays)
+    return call.plain and known and all(0 < size_of(a.shape) * dtype.itemsize <= MAX_ELEMENTS for a in arrays)
 
 
 def _tables(ctx: OpContext, down: Taps, across: Taps) -> list[Array]:

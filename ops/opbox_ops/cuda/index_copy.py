@@ -16,7 +16,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..index.index_array import copy_backward, index_copy
 from ..infer import size_of
 from ..params import NoParams
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, by_thread, contiguous
+from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, by_thread, contiguous
 
 _COUNT, _SIZE, _WIDTH = 4096, 65536, 512
 _WHAT = f"{_COUNT:,} of {_SIZE:,} rows of {_WIDTH}"
@@ -58,7 +58,7 @@ def _accepts_arrays(call: CallSpec, *arrays: ArraySpec) -> bool:
     dtype = arrays[0].dtype
     alike = all(array.dtype == dtype for array in arrays)
     sizes = [size_of(array.shape) for array in (*arrays, call.inputs[1])]
-    return call.plain and alike and dtype.itemsize in _BITS and all(0 < size <= MOST for size in sizes)
+    return call.plain and alike and dtype.itemsize in _BITS and all(0 < size <= MAX_ELEMENTS for size in sizes)
 
 
 def _temps(p: NoParams, call: CallSpec) -> list[Temp]:

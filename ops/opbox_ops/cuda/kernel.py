@@ -15,7 +15,7 @@ from .cubins import prebuilt
 
 __all__ = [
     "KERNELS",
-    "MOST",
+    "MAX_ELEMENTS",
     "TYPES",
     "WITH_BFLOAT16",
     "KernelTemplate",
@@ -33,8 +33,8 @@ TYPES = {"float16": "__half", "float32": "float", "float64": "double"}
 """Element types that every kernel takes, and their names in CUDA."""
 WITH_BFLOAT16 = {**TYPES, "bfloat16": "__nv_bfloat16"}
 """Those of kernels that say so."""
-MOST = 2**31 - 1025
-"""Elements of an array: kernels count in int, up to the last thread of the last block."""
+MAX_ELEMENTS = 2**31 - 1025
+"""Maximum number of elements of an array: kernels count in int, up to the last thread of the last block."""
 _PRELUDE = """#include <cuda_fp16.h>
 typedef {T} T;
 typedef {A} A;
@@ -131,7 +131,7 @@ def fits(call: CallSpec, *arrays: ArraySpec, types: Collection[str] = TYPES) -> 
 def of_one_type(*arrays: ArraySpec, types: Collection[str] = TYPES) -> bool:
     """Return whether arrays are of one element type that kernels take, not empty and not too large."""
     return arrays[0].dtype.name in types and all(
-        array.dtype == arrays[0].dtype and 0 < _size(array) <= MOST for array in arrays
+        array.dtype == arrays[0].dtype and 0 < _size(array) <= MAX_ELEMENTS for array in arrays
     )
 
 

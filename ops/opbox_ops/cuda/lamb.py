@@ -27,7 +27,7 @@ from ..update.steps import correction
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar
 
 _THREADS = 256
-_MOST_BLOCKS = 256
+_MAX_BLOCKS = 256
 _WEIGHTS = 4096 * 1024
 
 _DIRECTION = """  extern __shared__ A room[];
@@ -73,31 +73,31 @@ DIRECTION = KernelTemplate(
     "opbox_lamb_direction",
     f"const T *weight, const T *grad, T *mean, T *var, const T *wide, {_NUMBERS}",
     _DIRECTION,
-    (_WHAT, lambda: Moved(4 * (7 * _WEIGHTS + 2 * _MOST_BLOCKS), 4 * 6 * _WEIGHTS)),
+    (_WHAT, lambda: Moved(4 * (7 * _WEIGHTS + 2 * _MAX_BLOCKS), 4 * 6 * _WEIGHTS)),
 )
 DIRECTION_MIXED = KernelTemplate(
     "opbox_mp_lamb_direction",
     f"const T *weight, const T *grad, A *mean, A *var, const A *wide, {_NUMBERS}",
     _DIRECTION,
-    (_WHAT, lambda: Moved(4 * (8 * _WEIGHTS + 2 * _MOST_BLOCKS), 4 * 7 * _WEIGHTS)),
+    (_WHAT, lambda: Moved(4 * (8 * _WEIGHTS + 2 * _MAX_BLOCKS), 4 * 7 * _WEIGHTS)),
 )
 STEP = KernelTemplate(
     "opbox_lamb_step",
     f"const T *wide, T *out, {_SIZES}",
     _STEP + "  out[number] = T(x);\n",
-    (_WHAT, lambda: Moved(4 * (3 * _WEIGHTS + 2 * _MOST_BLOCKS), 4 * 3 * _WEIGHTS)),
+    (_WHAT, lambda: Moved(4 * (3 * _WEIGHTS + 2 * _MAX_BLOCKS), 4 * 3 * _WEIGHTS)),
 )
 STEP_MIXED = KernelTemplate(
     "opbox_mp_lamb_step",
     f"A *wide, T *out, {_SIZES}",
     _STEP + "  wide[number] = x;\n  out[number] = T(x);\n",
-    (_WHAT, lambda: Moved(4 * (4 * _WEIGHTS + 2 * _MOST_BLOCKS), 4 * 4 * _WEIGHTS)),
+    (_WHAT, lambda: Moved(4 * (4 * _WEIGHTS + 2 * _MAX_BLOCKS), 4 * 4 * _WEIGHTS)),
 )
 KERNELS += [DIRECTION, DIRECTION_MIXED, STEP, STEP_MIXED]
 
 
 def _blocks(elements: int) -> int:
-    return min(_MOST_BLOCKS, -(-elements // _THREADS))
+    return min(_MAX_BLOCKS, -(-elements // _THREADS))
 
 
 def _attach(name: str, mixed: bool) -> None:

@@ -14,7 +14,7 @@ from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..elementwise.quantize import STEPS, DequantizeParams, QuantizeParams, dequantize, quantize
 from ..infer import size_of
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, threads_for
+from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, threads_for
 
 _THREADS = 256
 _ELEMENTS = 32 * 64 * 112 * 112
@@ -64,7 +64,7 @@ KERNELS += [*_QUANTIZE.values(), *_DEQUANTIZE.values()]
 
 
 def _accepts(p: QuantizeParams | DequantizeParams, call: CallSpec) -> bool:
-    return call.plain and 0 < size_of(call.inputs[0].shape) <= MOST
+    return call.plain and 0 < size_of(call.inputs[0].shape) <= MAX_ELEMENTS
 
 
 def _rooms(p: QuantizeParams, call: CallSpec) -> list[Temp]:

@@ -16,7 +16,7 @@ import numpy as np
 from ..bound_calls import as_one
 from ..compute import PLAIN, Arrays, ArraySpec, CallSpec, Compute, Kernel, OpContext, Outputs
 from ..layout import physical
-from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, contiguous
+from .kernel import KERNELS, MAX_ELEMENTS, TYPES, KernelTemplate, Moved, contiguous
 
 __all__ = ["REORDER"]
 
@@ -64,7 +64,7 @@ def _takes(p: Any, call: CallSpec) -> bool:
         and source.dtype == target.dtype
         and source.layout != target.layout
         and _moved_as(source.dtype).name in TYPES
-        and 0 < math.prod(source.shape) <= MOST
+        and 0 < math.prod(source.shape) <= MAX_ELEMENTS
     )
 
 

@@ -20,7 +20,7 @@ from ..index.counting import count_up
 from ..infer import size_of
 from ..rnn.layout import Activations, Sizes, Weights, activations, reserve_size, weights
 from ..rnn.operator import RNNOperatorParams, backward, draw_mask, op, sizes_of
-from .kernel import MOST, TYPES, KernelTemplate, contiguous
+from .kernel import MAX_ELEMENTS, TYPES, KernelTemplate, contiguous
 from .product import product
 from .recurrent import GRU, GRU_BACK, LSTM, LSTM_BACK, PLAIN, PLAIN_BACK, THREADS
 
@@ -46,7 +46,7 @@ def _takes(p: RNNOperatorParams, call: CallSpec, inputs: tuple[ArraySpec, ...]) 
         and inputs[0].dtype.name in TYPES
         and not sizes.projected
         and min(*inputs[0].shape, sizes.layers) > 0
-        and max(reserve_size(sizes), sizes.parameters, size_of(inputs[0].shape)) <= MOST
+        and max(reserve_size(sizes), sizes.parameters, size_of(inputs[0].shape)) <= MAX_ELEMENTS
     )
 
 

@@ -20,7 +20,7 @@ from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
 from ..nn.roi_pooling import ROIPoolingParams, backward, op
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits, scalar
+from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits, scalar
 
 _REGIONS, _CHANNELS, _SIDE, _POOLED = 300, 512, 38, 7
 _DATA, _OUT = _CHANNELS * _SIDE * _SIDE, _REGIONS * _CHANNELS * _POOLED * _POOLED
@@ -132,7 +132,7 @@ def _accepts(p: ROIPoolingParams, call: CallSpec) -> bool:
 
 
 def _accepts_gradient(p: ROIPoolingParams, call: CallSpec) -> bool:
-    return fits(call, *call.inputs[:3]) and size_of(call.outputs[0].shape) <= MOST
+    return fits(call, *call.inputs[:3]) and size_of(call.outputs[0].shape) <= MAX_ELEMENTS
 
 
 @op.compute(

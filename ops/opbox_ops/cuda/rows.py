@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, compiled
+from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, compiled
 
-__all__ = ["MOST_ROWS", "add_in_order"]
+__all__ = ["MAX_ROWS", "add_in_order"]
 
-MOST_ROWS = 1 << 15
+MAX_ROWS = 1 << 15
 _THREADS = 128
 _ROWS, _WIDTH = 4096, 512
 
@@ -60,8 +60,8 @@ def add_in_order(xp: Any, where: Array, rows: Array, total: Array) -> bool:
         and rows.dtype in (np.float32, np.float64)
         and where.dtype == np.int64
         and all(array.flags.c_contiguous for array in (where, rows, total))
-        and count <= MOST_ROWS
-        and max(rows.size, total.size) <= MOST
+        and count <= MAX_ROWS
+        and max(rows.size, total.size) <= MAX_ELEMENTS
     ):
         return False
     if rows.size and total.size:

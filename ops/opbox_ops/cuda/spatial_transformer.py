@@ -28,7 +28,7 @@ from ..nn.spatial_transformer import (
     transformer,
     transformer_backward,
 )
-from .kernel import KERNELS, MOST, KernelTemplate, Moved, by_thread, contiguous, fits, scalar, threads_for
+from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, by_thread, contiguous, fits, scalar, threads_for
 from .sampling import sample, slopes
 from .spread import box_temps, spread
 
@@ -156,7 +156,7 @@ def _of_one_type(p: Any, call: CallSpec) -> bool:
 
 def _accepts_transformer(p: SpatialTransformerParams, call: CallSpec) -> bool:
     grid = 2 * call.inputs[0].shape[0] * size_of(p.target_shape)
-    return grid <= MOST and _of_one_type(p, call)
+    return grid <= MAX_ELEMENTS and _of_one_type(p, call)
 
 
 @generator.compute("gpu", level="generated", prepares=True, accepts=_of_one_type)

@@ -23,7 +23,7 @@ from ..update.lamb import Phase2Params
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar
 
 _THREADS = 256
-_MOST_BLOCKS = 1024
+_MAX_BLOCKS = 1024
 _WEIGHTS = 4096 * 1024
 
 
@@ -39,7 +39,7 @@ SQUARES = KernelTemplate(
   sum = block_sum(sum, room);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 """,
-    ("4,096 x 1,024 weights", lambda: Moved(4 * (_WEIGHTS + _MOST_BLOCKS), 4 * _WEIGHTS)),
+    ("4,096 x 1,024 weights", lambda: Moved(4 * (_WEIGHTS + _MAX_BLOCKS), 4 * _WEIGHTS)),
 )
 TOTAL = KernelTemplate(
     "opbox_total",
@@ -50,7 +50,7 @@ TOTAL = KernelTemplate(
   sum = block_sum(sum, room);
   if (threadIdx.x == 0) out[0] = float(sum);
 """,
-    ("1,024 parts", lambda: Moved(4 * (_MOST_BLOCKS + 1), 4 * (_MOST_BLOCKS + 1))),
+    ("1,024 parts", lambda: Moved(4 * (_MAX_BLOCKS + 1), 4 * (_MAX_BLOCKS + 1))),
 )
 ALL_FINITE = KernelTemplate(
     "opbox_all_finite",
@@ -87,7 +87,7 @@ KERNELS += [SQUARES, TOTAL, ALL_FINITE, LAMB, LAMB_MIXED]
 
 
 def _blocks(elements: int) -> int:
-    return min(_MOST_BLOCKS, -(-elements // _THREADS))
+    return min(_MAX_BLOCKS, -(-elements // _THREADS))
 
 
 def _accepts(p: Any, call: CallSpec) -> bool:

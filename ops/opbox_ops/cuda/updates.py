@@ -16,7 +16,7 @@ import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays
-from .kernel import KERNELS, MOST, TYPES, KernelTemplate, Moved, compiled
+from .kernel import KERNELS, MAX_ELEMENTS, TYPES, KernelTemplate, Moved, compiled
 
 __all__ = ["ManySteps"]
 
@@ -113,7 +113,7 @@ class ManySteps:
             if (
                 [array.dtype for array in arrays] != types
                 or any(array.shape != arrays[0].shape or not array.flags.c_contiguous for array in arrays)
-                or not 0 < arrays[0].size <= MOST
+                or not 0 < arrays[0].size <= MAX_ELEMENTS
                 or [numbers[name] for name in self._shared] != shared
             ):
                 return None

@@ -53,8 +53,8 @@ __all__ = ["takes"]
 
 _ALIGNMENT = 16
 """Bytes that the arrays' addresses are multiples of."""
-_MOST = 2**31 - 1
-"""Elements of an array."""
+_MAX_ELEMENTS = 2**31 - 1
+"""Maximum number of elements of an array."""
 _TUNES = ("limited_workspace", "fastest", "off")
 _FASTEST_SHARE = 4
 """The part of a device's memory that a workspace may be where nothing else bounds it."""
@@ -140,7 +140,7 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
         and current_handle() is not None
         and not p.cudnn_off
         and kind.name in DATA_TYPES
-        and all(array.dtype == kind and 0 < math.prod(array.shape) <= _MOST for array in arrays)
+        and all(array.dtype == kind and 0 < math.prod(array.shape) <= _MAX_ELEMENTS for array in arrays)
         and all(planned(_problem(p, call, sides)) is not None for sides in _sides(p, call))
     )
 

@@ -55,9 +55,9 @@ _CONVERTS = ("logical_not", "logical_and", "logical_or", "logical_xor", COPY)
 """Functions whose loop reads arrays of any type."""
 _CACHED_BYTES = 24 << 10
 """Bytes of the pieces between phases: they stay in the first cache."""
-_MOST_PIECES = 48
-_MOST_ARRAYS = 256
-"""Arrays and targets of a kernel: the compiler takes a second for so many, and ten for 3,000."""
+_MAX_BUFFERS = 48
+_MAX_ARRAYS = 256
+"""Maximum number of arrays and targets of a kernel: the compiler takes a second for so many, and ten for 3,000."""
 _HEAD = """
 typedef struct { char **places; const W *numbers; const long *sizes, *steps; long axes; } Task;
 
@@ -171,7 +171,7 @@ def c_source(
         types: of the arrays, then of the targets.
         repeated: for each of the arrays, whether a row of it is one element, for all along the row.
     """
-    if len(types) > _MOST_ARRAYS or work.name not in ("float32", "float64"):
+    if len(types) > _MAX_ARRAYS or work.name not in ("float32", "float64"):
         return None
     if any(dtype.name not in _TYPES for dtype in types):
         return None
@@ -209,7 +209,7 @@ class _Writer:
         buffered = self._between(last)
         halves = [k for k, dtype in enumerate(self.types) if is_narrow(dtype) and not self._is_repeated(k)]
         size = max(len(buffered) * self.work.itemsize + len(halves) * 4, 1)
-        if len(buffered) + len(halves) > _MOST_PIECES:
+        if len(buffered) + len(halves) > _MAX_BUFFERS:
             return None
         block = min(max(_CACHED_BYTES // size // 64 * 64, 128), 1024)
         loops: dict[str, int] = {}

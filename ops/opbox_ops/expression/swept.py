@@ -31,7 +31,7 @@ HALVES_TAKE = 8
 """Steps' time that NumPy takes to convert a number of float16: 2 ns, and 70 where it is below 2^-14."""
 SHORT_ROW = 16
 """Rows with fewer elements are NumPy's: the kernel would spend its time between rows."""
-MOST_AXES = 16
+MAX_AXES = 16
 
 
 class _Task(ctypes.Structure):
@@ -228,7 +228,7 @@ def rows_of(
             steps.append(here)
     if not sizes:
         sizes, steps = [1], [[array.itemsize for array in everything]]
-    if len(sizes) > MOST_AXES or (len(sizes) > 1 and sizes[-1] < SHORT_ROW):
+    if len(sizes) > MAX_AXES or (len(sizes) > 1 and sizes[-1] < SHORT_ROW):
         return None
     repeated = tuple([step == 0 for step in steps[-1][: len(arrays)]])
     for array, step in zip(everything, steps[-1], strict=True):

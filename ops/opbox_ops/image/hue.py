@@ -15,8 +15,8 @@ __all__ = ["turn_hue", "turn_temps"]
 
 # Which of (high, low, falling, rising) red, green and blue are in each sixth of the circle.
 SECTORS = ((0, 3, 1), (2, 0, 1), (1, 0, 3), (1, 2, 0), (3, 1, 0), (0, 1, 2))
-LEAST = 1.1920929e-07
-"""Colours whose channels differ by less are gray."""
+MIN_DIFFERENCE = 1.1920929e-07
+"""Minimum difference of two channels: colours below it are gray."""
 LEVELS = 3
 """The plane of high, which those of low, falling and rising follow."""
 PLANES = 10
@@ -57,7 +57,7 @@ def _work_out(xp: Any, pixels: Array, degrees: float, planes: Array, masks: Arra
     xp.maximum(xp.maximum(red, green, out=high), blue, out=high)
     xp.minimum(xp.minimum(red, green, out=low), blue, out=low)
     xp.subtract(high, low, out=width)
-    xp.greater(width, LEAST, out=gray)
+    xp.greater(width, MIN_DIFFERENCE, out=gray)
     xp.logical_not(gray, out=gray)
     xp.copyto(width, 1, where=gray)
 

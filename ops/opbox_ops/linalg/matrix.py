@@ -37,8 +37,9 @@ __all__ = [
     "write_triangle",
 ]
 
-MOST_WORK = 1 << 22
-"""Elements times rows of the matrices of a batch that are worked on at a time: 155,000 of 3 x 3, some 0.1 s."""
+MAX_WORK = 1 << 22
+"""Maximum of elements times rows of the matrices of a batch that are computed at a time: 155,000 of 3 x 3, some 0.1
+s."""
 BLOCK = 256
 """Rows of a triangular system that are solved at a time: SciPy's call keeps the interpreter's lock for 5 ms of them."""
 COLUMNS = 1024
@@ -127,12 +128,12 @@ def by_batches(xp: Any, function: Callable[..., Any], *arrays: Array, work: int 
     first = arrays[0]
     if xp is not np:
         return _as_tuple(function(*arrays))
-    if first.ndim < 3 or first.size * min(first.shape[-2:]) <= MOST_WORK:
+    if first.ndim < 3 or first.size * min(first.shape[-2:]) <= MAX_WORK:
         with in_one_piece(work * first.size * min(first.shape[-2:])):
             return _as_tuple(function(*arrays))
     batch = first.shape[:-2]
     flat = [array.reshape(-1, *array.shape[-2:]) for array in arrays]
-    step = max(1, MOST_WORK // max(first.shape[-2] * first.shape[-1] * min(first.shape[-2:]), 1))
+    step = max(1, MAX_WORK // max(first.shape[-2] * first.shape[-1] * min(first.shape[-2:]), 1))
     parts = []
     for start in range(0, len(flat[0]), step):
         pieces = [array[start : start + step] for array in flat]

@@ -17,8 +17,8 @@ from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register, register_backward
 
-LEAST = 1e-8
-"""Probabilities are taken to be at least this, as in MXNet."""
+MIN_PROBABILITY = 1e-8
+"""Minimum probability: smaller ones count as this, as in MXNet."""
 
 op = register("softmax_cross_entropy", inputs=("data", "label"))
 backward = register_backward("_backward_softmax_cross_entropy", outputs=("data",))
@@ -72,7 +72,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     take_rows(xp, out.reshape(-1), cells, picked)
     xp.logical_not(hit, out=hit)
     xp.copyto(picked, 0, where=hit)
-    xp.maximum(picked, LEAST, out=picked)
+    xp.maximum(picked, MIN_PROBABILITY, out=picked)
     xp.log(picked, out=picked)
     xp.sum(picked, keepdims=True, out=total)
     xp.negative(total, out=total)

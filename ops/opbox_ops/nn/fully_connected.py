@@ -17,7 +17,7 @@ from opbox_protocol.errors import ShapeError
 from ..accumulation import is_narrow
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Reusable, Temp
-from ..cpu.algorithms.large_products import MOST
+from ..cpu.algorithms.large_products import MAX_PIECE_MULTIPLICATIONS
 from ..gradient import backward_node
 from ..infer import ShapeList, size_of
 from ..linalg.product import product, wide_copies
@@ -114,7 +114,7 @@ def _all_contiguous(arrays: Arrays) -> bool:
 @op.compute("cpu", accepts=_is_plain_product, prepares=True, rebind=_rebind)
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     data = matrix(p, inputs[0])
-    if not _all_contiguous(inputs) or data.shape[0] * inputs[1].size > MOST:
+    if not _all_contiguous(inputs) or data.shape[0] * inputs[1].size > MAX_PIECE_MULTIPLICATIONS:
         return partial(_forward, p, ctx, inputs, outputs)
     out = outputs[0].reshape(data.shape[0], p.num_hidden)
     dot, add, weight, bias = ctx.xp.dot, ctx.xp.add, inputs[1].T, None if p.no_bias else inputs[2]
@@ -148,7 +148,7 @@ def _backward_copies(p: FullyConnectedParams, call: CallSpec) -> list[Temp]:
 )
 def _(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     xp, (gout, data, weight) = ctx.xp, inputs
-    if not _all_contiguous(inputs) or size_of(gout.shape) // p.num_hidden * weight.size > MOST:
+    if not _all_contiguous(inputs) or size_of(gout.shape) // p.num_hidden * weight.size > MAX_PIECE_MULTIPLICATIONS:
         return partial(_backward, p, ctx, inputs, outputs)
     x = matrix(p, data)
     g = gout.reshape(x.shape[0], p.num_hidden)

@@ -27,9 +27,9 @@ from .lrn import LRNParams, backward, op
 
 __all__ = ["TEXT", "LRNChannels", "compiled", "lrn_channels"]
 
-MOST_NEIGHBOURS = 15
-"""Channels that are summed; those of as many positions stay in the first cache."""
-TEXT = kernel_text("lrn.c", MOST_NEIGHBOURS=MOST_NEIGHBOURS)
+MAX_NEIGHBOURS = 15
+"""Maximum number of channels that are summed; those of as many positions stay in the first cache."""
+TEXT = kernel_text("lrn.c", MAX_NEIGHBOURS=MAX_NEIGHBOURS)
 _FLOAT32 = np.dtype(np.float32)
 BETA = 0.75
 """Two square roots; other powers stay NumPy's."""
@@ -86,7 +86,7 @@ def _sizes(p: LRNParams, shape: tuple[int, ...]) -> _ChannelSizes:
 def _channels_kernel(p: LRNParams, call: CallSpec) -> LRNChannels | None:
     """The compiled functions, where they compute such a call."""
     specs = *call.inputs, *call.outputs
-    usual = p.beta == BETA and p.nsize <= MOST_NEIGHBOURS and math.prod(call.outputs[0].shape) > 0
+    usual = p.beta == BETA and p.nsize <= MAX_NEIGHBOURS and math.prod(call.outputs[0].shape) > 0
     return lrn_channels() if usual and call.plain and {spec.dtype for spec in specs} == {_FLOAT32} else None
 
 

@@ -17,10 +17,11 @@ from ..compute import CallSpec
 from ..operator import Op
 from ..params import Params
 
-__all__ = ["LEAST_CALLS", "PACK", "PACKED", "PACKED_BACKWARD", "PACK_BACKWARD", "PackParams", "PackedProduct"]
+__all__ = ["MIN_CALLS", "PACK", "PACKED", "PACKED_BACKWARD", "PACK_BACKWARD", "PackParams", "PackedProduct"]
 
-LEAST_CALLS = 4
-"""Calls with one weight from which on it is packed: a pack of 1024 x 256 takes as long as two to three calls gain."""
+MIN_CALLS = 4
+"""Minimum number of calls with one weight for it to be packed: a pack of 1024 x 256 takes as long as two to three calls
+gain."""
 
 
 class PackParams(Params):

@@ -23,8 +23,8 @@ from .window import under
 
 __all__ = ["Taps", "route", "spread", "tile_of", "tiles"]
 
-MOST_PLACES = 1 << 28
-"""Places in all windows of a channel that a kernel's call may look at."""
+MAX_WINDOW_POSITIONS = 1 << 28
+"""Maximum number of positions in all windows of a channel for one call of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Taps:
     @property
     def fit_one_call(self) -> bool:
         """True if one call, which nothing stops, may look at all places of the windows: NumPy looks at whole rows."""
-        return math.prod(self.kernel) * math.prod(self.out) <= MOST_PLACES
+        return math.prod(self.kernel) * math.prod(self.out) <= MAX_WINDOW_POSITIONS
 
     @property
     def apart(self) -> bool:

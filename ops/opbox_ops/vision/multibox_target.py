@@ -31,8 +31,8 @@ from ..registry import register
 from .geometry import areas, overlap, planes, to_center, write_overlap
 from .matching import match
 
-LEAST_OVERLAP = 1e-6
-"""Less than this is no overlap."""
+MIN_OVERLAP = 1e-6
+"""Minimum overlap: less counts as none."""
 TOGETHER = 1 << 20
 """Pairs of an anchor and a true box whose overlap is worked out together on the CPU: some 20 ms."""
 
@@ -136,7 +136,7 @@ def _assign(
     pairs = _overlaps(xp, boxes, truth)
     pairs = xp.where(real[:, None, :], pairs, -1)
     # The closest true box of each anchor; for anchors that are the best of a true box, that one.
-    chosen, nearest = match(xp, pairs, LEAST_OVERLAP)[0], pairs.argmax(axis=2)
+    chosen, nearest = match(xp, pairs, MIN_OVERLAP)[0], pairs.argmax(axis=2)
     best = xp.take_along_axis(pairs, nearest[:, :, None], axis=2)[:, :, 0]
     matched = chosen >= 0
     chosen = xp.where(matched, chosen, nearest)

@@ -50,8 +50,8 @@ MAX_REGIONS = 1 << 20
 """The most regions of a call: how many samples each has is known to the host, in some 100 bytes that nobody counts."""
 SLACK = 1e-3
 """The part of a turned region's reach that is added to it: float32's roundings are a thousandth of that."""
-MOST_AT_ONCE = 64
-"""Samples of a bin that are added up together."""
+MAX_SAMPLES_AT_ONCE = 64
+"""Maximum number of samples of a bin that are summed together."""
 
 
 class Regions(NamedTuple):
@@ -197,7 +197,7 @@ def bins_temps(
         *(Temp((rows, channels), dtype), Temp((0 if spreads else rows, channels), dtype)),
         *(Temp((3, count), "int64"), Temp((2, count), "float64"), Temp((2, count), "bool"), Temp((bins,), "int64")),
         *points_temps(count, dtype),
-        *weighted_rows_temps(device, count, 4 * MOST_AT_ONCE, channels, dtype, spreads=spreads),
+        *weighted_rows_temps(device, count, 4 * MAX_SAMPLES_AT_ONCE, channels, dtype, spreads=spreads),
     ]
 
 
@@ -225,7 +225,7 @@ def _pieces(counts: list[list[int]], bins: int, most: int) -> Iterator[tuple[int
         last = first + 1
         while last < len(counts):
             x, y = max(across, counts[last][0]), max(down, counts[last][1])
-            if min(x * y, MOST_AT_ONCE) * (last + 1 - first) * bins > most:
+            if min(x * y, MAX_SAMPLES_AT_ONCE) * (last + 1 - first) * bins > most:
                 break
             across, down, last = x, y, last + 1
         yield first, last, across, down
@@ -250,7 +250,7 @@ def bins_of(
         n, at = last - first, slice(first, last)
         if not across * down:
             yield Bins(at, True, True, points.places[:0], points.weights[:0])
-        step = max(1, min(MOST_AT_ONCE, len(points.weight) // (n * bins)))
+        step = max(1, min(MAX_SAMPLES_AT_ONCE, len(points.weight) // (n * bins)))
         for start in range(0, across * down, step):
             pause()
             k = min(step, across * down - start)

@@ -21,15 +21,15 @@ from .region_samples import Regions
 
 __all__ = ["gather_windows", "spread_windows", "window_temps"]
 
-_MOST = 256
-"""Samples of a bin along an axis that are worked out together."""
+_MAX_SAMPLES = 256
+"""Maximum number of samples of a bin, along an axis, that are computed together."""
 
 
 def _together(n: int, pooled: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
     """Regions whose weights are worked out together, and samples of a bin along an axis."""
     longest = max(pooled)
     regions = max(1, min(n, elements(16 * longest * max(size))))
-    return regions, max(1, min(_MOST, elements(48) // (2 * regions * longest)))
+    return regions, max(1, min(_MAX_SAMPLES, elements(48) // (2 * regions * longest)))
 
 
 def window_temps(

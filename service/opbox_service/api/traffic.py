@@ -12,9 +12,9 @@ __all__ = ["ErrorEntry", "RequestEntry", "Traffic", "quantile"]
 
 WINDOW_S = 10.0
 """Length in seconds of the window that `requests` counts."""
-MOST_REQUESTS = 5000
+MAX_REQUESTS = 5000
 """Maximum number of requests to remember; with more, the window is shorter."""
-MOST_ERRORS = 200
+MAX_ERRORS = 200
 ERRORS_TOLD = 20
 
 
@@ -63,8 +63,8 @@ class Traffic:
     def __init__(self) -> None:
         self.watchers = 0
         self._since = 0.0
-        self._requests: deque[RequestEntry] = deque(maxlen=MOST_REQUESTS)
-        self._errors: deque[ErrorEntry] = deque(maxlen=MOST_ERRORS)
+        self._requests: deque[RequestEntry] = deque(maxlen=MAX_REQUESTS)
+        self._errors: deque[ErrorEntry] = deque(maxlen=MAX_ERRORS)
 
     def watch(self) -> None:
         """Count requests from now on, until `unwatch`."""
@@ -104,7 +104,7 @@ class Traffic:
         now = time.monotonic()
         since = max(self._since, now - WINDOW_S)
         entries = list(self._requests)  # at once: a thread may look at them while others come
-        if len(entries) == MOST_REQUESTS:
+        if len(entries) == MAX_REQUESTS:
             since = max(since, entries[0].at)
         span = max(now - since, 1e-3)
         by_route: dict[str, list[RequestEntry]] = {}

@@ -27,9 +27,9 @@ from .user_traceback import user_error
 __all__ = ["BASES", "UploadedOperator", "Definitions", "active"]
 
 BASES: Mapping[str, type] = {"Custom": CustomOpProp, "_NumpyOp": NumpyOp, "_NDArrayOp": NDArrayOp}
-MOST = 1000
+MAX_OPERATORS = 1000
 """Maximum number of operator sources per session."""
-MOST_WARNINGS = 100
+MAX_WARNINGS = 100
 """Maximum number of warnings that wait for the next answer."""
 _active: ContextVar[Definitions | None] = ContextVar("opbox_definitions", default=None)
 _numbers = itertools.count(1)
@@ -134,8 +134,8 @@ class Definitions:
     def _take(self, kind: str, op_type: str, code: str, bundle: Any = None, live: Any = None) -> UploadedOperator:
         definition = self._by_code.get((kind, op_type, code))
         if definition is None:
-            if len(self._by_code) >= MOST:
-                raise LimitError(f"define {op_type!r}: expected at most {MOST} operators in a session")
+            if len(self._by_code) >= MAX_OPERATORS:
+                raise LimitError(f"define {op_type!r}: expected at most {MAX_OPERATORS} operators in a session")
             definition = self._by_code[kind, op_type, code] = self._read(kind, op_type, code, bundle, live)
         return definition
 
@@ -168,7 +168,7 @@ class Definitions:
 
     def warn(self, sentence: str) -> None:
         """Keep a sentence for the program, which gets it with the next answer."""
-        if len(self._warnings) < MOST_WARNINGS:
+        if len(self._warnings) < MAX_WARNINGS:
             self._warnings[sentence] = None
 
     def take_warnings(self) -> list[str]:

@@ -19,7 +19,7 @@ from .plan import Plan
 
 __all__ = ["drawing", "network"]
 
-MOST_NODES = 20_000
+MAX_NODES = 20_000
 """Maximum number of nodes to describe: it happens between two calls of a worker."""
 LARGEST_DRAWN = 5_000
 """Maximum number of nodes to draw, as repeated blocks are searched."""
@@ -36,15 +36,15 @@ def network(plan: Plan) -> dict[str, Any]:
         heads: the graph's outputs, as [node, output] pairs.
 
     Raises:
-        LimitError: more than MOST_NODES nodes.
+        LimitError: more than MAX_NODES nodes.
 
     Example:
         >>> network(executor.plan)["nodes"][3]["outputs"]
         [{'name': 'fc1_output', 'shape': [32, 64], 'datatype': 'float32'}]
     """
     graph = plan.graph
-    if len(graph.nodes) > MOST_NODES:
-        raise LimitError(f"the network: expected at most {MOST_NODES} nodes to describe, got {len(graph.nodes)}")
+    if len(graph.nodes) > MAX_NODES:
+        raise LimitError(f"the network: expected at most {MAX_NODES} nodes to describe, got {len(graph.nodes)}")
     values = [value for value in plan.values if value.array is not None and value.array[0] in ("arg", "aux")]
     names = {node.name for node in graph.variables}
     known = [(str(value.array[1]), value) for value in values if value.array is not None and value.array[1] in names]

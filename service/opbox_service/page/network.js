@@ -6,7 +6,7 @@ import { shape } from "./format.js";
 
 const SHAPES = new Set(["svg", "title", "style", "g", "rect", "ellipse", "path", "text", "tspan"]);
 const BESIDE = 8; // pixels: rows whose middles are nearer to one height stand side by side
-const LEAST_ZOOM = 0.6; // below it a network that is too long is read by scrolling
+const MIN_ZOOM = 0.6; // below it a network that is too long is read by scrolling
 
 /** The view of an executor's network: its nodes, and its drawing. */
 export async function networkView(id, executor) {
@@ -44,7 +44,7 @@ export async function networkView(id, executor) {
     const picture = drawing.querySelector("svg");
     if (!picture) return;
     const { width, height } = picture.viewBox.baseVal;
-    const tall = Math.max(LEAST_ZOOM, (0.7 * window.innerHeight - 4) / height);
+    const tall = Math.max(MIN_ZOOM, (0.7 * window.innerHeight - 4) / height);
     scale(Math.min(1, tall, (drawing.clientWidth - 4) / width) / zoom);
   };
   for (const choice of [parameters, fold]) choice.addEventListener("change", redraw);

@@ -1,7 +1,7 @@
 // Tensors as people type them, and as they read them.
 
 export const DATATYPES = ["FP32", "FP64", "FP16", "BF16", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "BOOL"];
-const MOST_MADE = 100000;
+const MAX_GENERATED = 100000;
 const SHOWN = 400;
 const WORDS = { nan: "NaN", inf: "Infinity", infinity: "Infinity", "-inf": "-Infinity", "-infinity": "-Infinity" };
 
@@ -87,7 +87,7 @@ export function tensor(name, shapeText, valuesText, datatype) {
 /** Values for a shape: "random" (normal), "ones", or "count" (0, 1, 2, …), written as a nested list. */
 export function generate(kind, shape) {
   const size = product(shape);
-  if (size > MOST_MADE) throw new Error(`values: expected at most ${MOST_MADE} to be generated here, got ${size}: use the client`);
+  if (size > MAX_GENERATED) throw new Error(`values: expected at most ${MAX_GENERATED} to be generated here, got ${size}: use the client`);
   const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
   const values = Array.from({ length: size }, (_, i) => (kind === "count" ? i : kind === "ones" ? 1 : Number(normal().toFixed(3))));
   return laidOut(values, shape);

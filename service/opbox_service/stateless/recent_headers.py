@@ -17,7 +17,7 @@ __all__ = ["LARGEST", "ReadHeader", "RecentHeaders"]
 
 LARGEST = 1 << 14
 """Maximum bytes of a cached header; parsed, it takes about twenty times as much."""
-MOST = 64
+MAX_HEADERS = 64
 """Number of headers to cache."""
 
 
@@ -53,7 +53,7 @@ class RecentHeaders:
         if isinstance(header.body.graph, dict):
             body = header.body.model_copy(update={"graph": RecurringGraph(header.body.graph)})
             header = header._replace(body=body)
-        while len(self._headers) >= MOST:
+        while len(self._headers) >= MAX_HEADERS:
             self._headers.pop(next(iter(self._headers.copy())), None)
         self._headers[path, text] = header
         return header

@@ -32,7 +32,7 @@ SMALLEST = 16
 """Minimum share of the device's memory for an owner's worker, unless the quota is smaller."""
 FREE_BYTES = 256 << 20
 """Minimum free bytes on the machine to start another process."""
-MOST = 64
+MAX_OWNER_WORKERS = 64
 """Maximum number of owners' workers at a time."""
 
 _log = structlog.get_logger("opbox.workers")
@@ -150,6 +150,6 @@ class OwnerWorkers:
         quota = self._books.accounts.of(owner).memory_bytes
         part = quota or left // 2
         fits = part <= left and (quota or part >= self._whole // SMALLEST)
-        if not fits or len(self._all()) >= MOST or psutil.virtual_memory().available < FREE_BYTES:
+        if not fits or len(self._all()) >= MAX_OWNER_WORKERS or psutil.virtual_memory().available < FREE_BYTES:
             return 0
         return part

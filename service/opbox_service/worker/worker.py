@@ -38,7 +38,7 @@ LAST_S = 0.2
 """Seconds between the end of a connection and that of its process."""
 DROPS_S = 0.2
 """Seconds between two messages that nobody asked for, at the least and on average; one comes in a second or fewer."""
-MOST_DROPS = 1000.0
+MAX_DROPS = 1000.0
 """Maximum burst of messages after the API process was blocked."""
 
 _log = structlog.get_logger("opbox.workers")
@@ -366,7 +366,7 @@ class Worker:
     def _may_drop(self) -> bool:
         """True if another message that nobody asked for may come; what came while nobody read it has had its time."""
         now = self._loop.time()
-        self._drops = min(MOST_DROPS, self._drops + (now - self._dropped_at) / DROPS_S)
+        self._drops = min(MAX_DROPS, self._drops + (now - self._dropped_at) / DROPS_S)
         self._dropped_at = now
         if self._drops < 1:
             return False

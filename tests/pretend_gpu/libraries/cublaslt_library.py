@@ -29,12 +29,12 @@ _COMPUTED = {68: set(_TYPES), 77: {0}}
 _FAST_TF32 = 77
 _BIAS = 4
 """CUBLASLT_EPILOGUE_BIAS."""
-_LEAST_SCHEMES = 2
+_COMPUTE_TYPE_SCHEME = 2
 """The reduction schemes that round no part of a sum of half precision: COMPUTE_TYPE."""
 _TRANSA, _EPILOGUE, _BIAS_POINTER = 3, 7, 8
-_MOST_WORKSPACE, _SCHEMES, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
+_MAX_WORKSPACE, _SCHEMES, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 _DESC_SIZES = {_TRANSA: 4, _EPILOGUE: 4, _BIAS_POINTER: 8}
-_PREFERENCE_SIZES = {_MOST_WORKSPACE: 8, _SCHEMES: 4, **dict.fromkeys(_ALIGNMENTS, 4)}
+_PREFERENCE_SIZES = {_MAX_WORKSPACE: 8, _SCHEMES: 4, **dict.fromkeys(_ALIGNMENTS, 4)}
 _ALGORITHM = 0x4C74
 """Behind it come the device and the bytes of workspace."""
 _SIGNATURES = {
@@ -146,9 +146,9 @@ def _heuristic(
     note("lt heuristic")
     asked = limits.attributes
     aligned = all(asked.get(name, 256) <= 16 for name in _ALIGNMENTS)
-    if not _supported(*described) or not aligned or asked.get(_SCHEMES, 7) != _LEAST_SCHEMES:
+    if not _supported(*described) or not aligned or asked.get(_SCHEMES, 7) != _COMPUTE_TYPE_SCHEME:
         return _UNSUPPORTED
-    most = asked.get(_MOST_WORKSPACE, 0)
+    most = asked.get(_MAX_WORKSPACE, 0)
     need = min(_workspace_of(described[1]), max(most, 64))
     array_at(count, np.int32, 1)[0] = int(need <= most)
     if need <= most:

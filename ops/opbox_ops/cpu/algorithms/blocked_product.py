@@ -59,28 +59,30 @@ COLUMNS = 16
 """Packed b has a multiple of so many."""
 SMALL = 1 << 16
 """Numbers of a result that comes in slabs where it has many terms."""
-LEAST_TERMS = 1024
-"""Of a slab."""
-MOST_SLABS = 8
+MIN_SLAB_TERMS = 1024
+"""Minimum number of terms of a slab."""
+MAX_SLABS = 8
 MANY_ROWS, MANY_SPLIT = 1024, 192
 """Rows from which on b is packed as a whole beforehand, rather than for each block of rows: a product by a weight of
 1 x 1 takes 0.96 of the time then, packing included; over 200 to 800 rows as long, over fewer longer. By the matrix
 unit, GFLOP/s as b lies and packed first: 784 x 512 by 512 x 128 305 and 374, 196 x 1024 by 1024 x 256 287 and 320."""
-FEWEST_SPLIT, FEWEST_OF_PACKED = 96, 8
-"""Rows of a product that the matrix unit takes, of b as it lies and packed: 32 x 256 by 256 x 1024 161 GFLOP/s by
+MIN_SPLIT_ROWS, MIN_PACKED_SPLIT_ROWS = 96, 8
+"""Minimum number of rows for the matrix unit, of b as it lies and packed: 32 x 256 by 256 x 1024 161 GFLOP/s by
 vectors and 121 by the unit, packed 281 and 448, 8 rows 241 and 315, 4 rows 197 and 174."""
-FEWEST_COLUMNS = 64
-"""Of b as it lies and a that is not transposed, up to some rows: 256 x 1024 by 1024 x 48 196 and 143, 3136 x 256 by
-256 x 48 160 and 234."""
-MOST_OF_FEW = 1 << 19
-"""Numbers of a packed b that few rows take by it: split it has half as many bytes again, and comes from memory. 32 x
-512 by 512 x 512 160 and 177 GFLOP/s, 49 x 512 by 512 x 2048 207 and 201, 196 x 1024 by 1024 x 256 234 and 338."""
-LEAST_SPLIT = 1 << 22
-"""Multiplications of one: 128 x 128 by 128 x 64 135 and 107 GFLOP/s, 128 x 784 by 784 x 128 241 and 246."""
+MIN_COLUMNS = 64
+"""Minimum number of columns of b as it lies for that unit, up to some rows of an a that is not transposed: 256 x 1024
+by 1024 x 48 196 and 143, 3136 x 256 by 256 x 48 160 and 234."""
+MAX_SPLIT_NUMBERS = 1 << 19
+"""Maximum number of elements of a packed b that few rows multiply by it: split it has half as many bytes again, and
+comes from memory. 32 x 512 by 512 x 512 160 and 177 GFLOP/s, 49 x 512 by 512 x 2048 207 and 201, 196 x 1024 by 1024 x
+256 234 and 338."""
+MIN_SPLIT_MULTIPLICATIONS = 1 << 22
+"""Minimum number of multiplications for the matrix unit: 128 x 128 by 128 x 64 135 and 107 GFLOP/s, 128 x 784 by 784 x
+128 241 and 246."""
 STEP = 32
 """Terms that the matrix unit multiplies at once, and columns of its panels of b, as in the C."""
-MOST_TAPS = 32
-"""Rows, and columns, of windows that it reads, as in the C."""
+MAX_TAPS = 32
+"""Maximum number of rows, and of columns, of windows that it reads, as in the C."""
 
 
 class _ProductStructure(Structure):
@@ -126,23 +128,23 @@ class ProductSizes:
         if self.by_vectors or not has_matrix_unit():
             return False
         if self.packs_a:
-            few = self.columns < FEWEST_OF_PACKED or self.rows * self.terms > MOST_OF_FEW
-            return not few and self.rows * self.terms * self.columns >= LEAST_SPLIT
+            few = self.columns < MIN_PACKED_SPLIT_ROWS or self.rows * self.terms > MAX_SPLIT_NUMBERS
+            return not few and self.rows * self.terms * self.columns >= MIN_SPLIT_MULTIPLICATIONS
         if min(self.terms, self.columns) < STEP // 2:
             return False
         if self.reads_packed:
-            fewest = FEWEST_OF_PACKED if self.terms * self.columns <= MOST_OF_FEW else FEWEST_SPLIT
+            fewest = MIN_PACKED_SPLIT_ROWS if self.terms * self.columns <= MAX_SPLIT_NUMBERS else MIN_SPLIT_ROWS
         else:
-            narrow = self.columns < FEWEST_COLUMNS and not self.transposed[0]
-            fewest = MANY_ROWS if narrow else FEWEST_SPLIT
-        return self.rows >= fewest and self.batch * self.rows * self.terms * self.columns >= LEAST_SPLIT
+            narrow = self.columns < MIN_COLUMNS and not self.transposed[0]
+            fewest = MANY_ROWS if narrow else MIN_SPLIT_ROWS
+        return self.rows >= fewest and self.batch * self.rows * self.terms * self.columns >= MIN_SPLIT_MULTIPLICATIONS
 
     @property
     def slabs(self) -> int:
         """In how many parts the terms are summed: of a gradient of a weight, whose terms alone its pieces differ in."""
         if not self.transposed[0] or self.rows * self.columns > SMALL or self.batch > 1:
             return 1
-        return max(1, min(MOST_SLABS, self.terms // LEAST_TERMS))
+        return max(1, min(MAX_SLABS, self.terms // MIN_SLAB_TERMS))
 
     @property
     def sums(self) -> int:
@@ -183,7 +185,7 @@ class ProductSizes:
 
 def splits_windows(windows: WindowSizes) -> bool:
     """Whether the matrix unit can read such windows in the place of b: a tile's columns are of one tap."""
-    return windows.data[3] % (STEP // 2) == 0 and max(windows.kernel) <= MOST_TAPS
+    return windows.data[3] % (STEP // 2) == 0 and max(windows.kernel) <= MAX_TAPS
 
 
 @dataclass(frozen=True, slots=True)

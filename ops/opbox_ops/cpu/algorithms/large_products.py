@@ -9,15 +9,15 @@ import numpy as np
 from ...compute import Array
 from ...pausing import pause
 
-__all__ = ["MOST", "is_large", "matmul_in_pieces"]
+__all__ = ["MAX_PIECE_MULTIPLICATIONS", "is_large", "matmul_in_pieces"]
 
-MOST = 1 << 33
-"""Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s."""
+MAX_PIECE_MULTIPLICATIONS = 1 << 33
+"""Maximum number of multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s."""
 
 
 def is_large(a: Array, out: Array) -> bool:
     """Return whether `matmul_in_pieces` splits out = a @ b into more than one piece."""
-    return bool(out.size * a.shape[-1] > MOST)
+    return bool(out.size * a.shape[-1] > MAX_PIECE_MULTIPLICATIONS)
 
 
 def matmul_in_pieces(a: Array, b: Array, out: Array) -> None:
@@ -26,7 +26,7 @@ def matmul_in_pieces(a: Array, b: Array, out: Array) -> None:
         pause()
         np.matmul(a, b, out=out)
         return
-    count = math.ceil(out.size * a.shape[-1] / MOST)
+    count = math.ceil(out.size * a.shape[-1] / MAX_PIECE_MULTIPLICATIONS)
     if out.ndim > 2:
         a, b = (np.broadcast_to(array, (*out.shape[:-2], *array.shape[-2:])) for array in (a, b))
         step = max(1, len(out) // count)

@@ -28,8 +28,8 @@ __all__ = ["TEXT", "UnitSteps", "compiled", "fits", "packed_numbers", "room_numb
 TEXT = kernel_text("unit_steps.c")
 
 _MODES = {"lstm": 0, "gru": 1, "rnn_tanh": 2, "rnn_relu": 3}
-_LEAST_HIDDEN = 128
-"""Rows of a gate from which on its strips are those that the text reads: a matrix of fewer has lower ones."""
+_MIN_HIDDEN = 128
+"""Minimum number of rows of a gate: the strips of fewer are lower than those that the kernel reads."""
 _PARTS = 3
 """Of a number, as in the C."""
 
@@ -64,7 +64,7 @@ def _blocks(count: int) -> int:
 def fits(sizes: Sizes) -> bool:
     """Whether the matrix unit computes such steps, of float32 and neither clipped nor projected."""
     product = ProductSizes(sizes.gates, sizes.outputs, sizes.batch, (False, True), packs_a=True)
-    return sizes.hidden >= _LEAST_HIDDEN and not sizes.projected and product.splits
+    return sizes.hidden >= _MIN_HIDDEN and not sizes.projected and product.splits
 
 
 def packed_numbers(sizes: Sizes) -> int:

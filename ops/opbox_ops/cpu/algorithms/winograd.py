@@ -35,7 +35,7 @@ from ...compute import Array
 from ..runtime import c_compiler
 from ..runtime.kernel_text import kernel_text
 
-__all__ = ["ELEMENTS", "FEW_TILES", "KERNELS", "TEXT", "Tiling", "Winograd", "compiled", "winograd"]
+__all__ = ["ELEMENTS", "MAX_TILES_TOGETHER", "KERNELS", "TEXT", "Tiling", "Winograd", "compiled", "winograd"]
 
 TEXT = kernel_text("winograd.c")
 """Of windows of TAPS rows and columns, which `compiled` sets in front of it."""
@@ -44,19 +44,19 @@ KERNELS = (3, 5)
 """Rows and columns of the windows that there are functions for."""
 ELEMENTS = 36
 """Of a tile of data, and of whatever is transformed."""
-FEW_TILES = 64
-"""That are worked off together where a weight is transformed for them, as in the C."""
-FEW_TERMS = 64
-"""Channels of such tiles that lie together, as in the C."""
-_MOST_OF_LOT = 48
-"""Tiles of a lot that is a thread's own, as in the C."""
-_LOT = 1 << 17
-"""Numbers of its transformed data, as in the C."""
-_MOST_PARTS = 8
-"""Of all tiles, that gradients of a weight are added up in. More divide the work among more threads, and take as many
-times the memory of a transformed weight."""
-FEWEST_OF_PART = 48
-"""Tiles, beside which reading and writing such a weight is little work."""
+MAX_TILES_TOGETHER = 64
+"""Maximum number of tiles computed together where a weight is transformed for them, as in the C."""
+TERMS_TOGETHER = 64
+"""Channels of such tiles that are contiguous, as in the C."""
+_MAX_BLOCK_TILES = 48
+"""Maximum number of tiles of a block that is a thread's own, as in the C."""
+_BLOCK_NUMBERS = 1 << 17
+"""Elements of its transformed data, as in the C."""
+_MAX_PARTS = 8
+"""Maximum number of parts of all tiles in which gradients of a weight are summed. More divide the work among more
+threads, and take as many times the memory of a transformed weight."""
+MIN_PART_TILES = 48
+"""Minimum number of tiles of such a part: reading and writing the weight is little work beside them."""
 _AHEAD = 16
 """Numbers between the transformed elements, as in the C."""
 
@@ -129,7 +129,7 @@ class Tiling:
         """That the gradient of the transformed weight is added up in: more than one of lots, by all tiles alone."""
         if not self.lots:
             return 1
-        parts = min(_MOST_PARTS, self.all // FEWEST_OF_PART)
+        parts = min(_MAX_PARTS, self.all // MIN_PART_TILES)
         return 1 << max(0, parts.bit_length() - 1)
 
     def sizes(self, norm: Array | None = None) -> _TilingSizes:
@@ -178,7 +178,9 @@ class Winograd:
 
     def most_of_lot(self, channels: int) -> int:
         """Tiles of so many channels that a thread has room for: by eights, as products take up to eight rows."""
-        return min(_MOST_OF_LOT, (_LOT // ELEMENTS - _AHEAD) // (self.in_vectors(channels) + _AHEAD) // 8 * 8)
+        return min(
+            _MAX_BLOCK_TILES, (_BLOCK_NUMBERS // ELEMENTS - _AHEAD) // (self.in_vectors(channels) + _AHEAD) // 8 * 8
+        )
 
     def room(self, tiling: Tiling) -> tuple[int, int]:
         """Numbers of the tiles that are worked off together, transformed: of data, and of out or its gradient.
@@ -193,7 +195,7 @@ class Winograd:
     @staticmethod
     def room_of_few(tiling: Tiling) -> int:
         """The same of data for `convolution_of_few` and `weight_gradient_of_few`."""
-        return ELEMENTS * -(-tiling.data[3] // FEW_TERMS) * (tiling.tiles * FEW_TERMS + _AHEAD)
+        return ELEMENTS * -(-tiling.data[3] // TERMS_TOGETHER) * (tiling.tiles * TERMS_TOGETHER + _AHEAD)
 
     def transform(self, weight: Array, target: Array, *, turned: bool = False) -> Callable[[], None]:
         """Return a call that writes the transformed weight to `target`.
@@ -271,11 +273,11 @@ class Winograd:
         """Return a call as `convolution` does; arrays are data, the weight itself, bias and out.
 
         Args:
-            tiling: at most `FEW_TILES` are worked off together.
+            tiling: at most `MAX_TILES_TOGETHER` are worked off together.
             room: `room_of_few` numbers.
             turned: as of `transform`.
         """
-        assert tiling.tiles <= FEW_TILES
+        assert tiling.tiles <= MAX_TILES_TOGETHER
         data, weight, bias, out = arrays
         sizes, structure = tiling.sizes(norm), _weight_of(weight, turned)
         places = data.ctypes.data, byref(structure), _G[self.taps].ctypes.data, place_of(bias)

@@ -23,7 +23,7 @@ from ..onednn.library import library
 from ..runtime.packed_runs import bind_in_order
 from .half_product import HalfProduct, half_product
 from .matmul import type_of
-from .product import FEWEST, LEAST, MOST, blocked_kernel
+from .product import MAX_MULTIPLICATIONS, MIN_MULTIPLICATIONS, MIN_SIDE, blocked_kernel
 
 __all__: list[str] = []
 
@@ -53,7 +53,8 @@ def _kernel_of(call: CallSpec, products: Sequence[ProductSizes]) -> BlockedProdu
     if not call.plain or {spec.dtype for spec in (*call.inputs, *call.outputs)} != {_FLOAT32}:
         return None
     large = all(
-        min(s.rows, s.terms, s.columns) >= FEWEST and LEAST <= s.batch * s.rows * s.terms * s.columns < MOST
+        min(s.rows, s.terms, s.columns) >= MIN_SIDE
+        and MIN_MULTIPLICATIONS <= s.batch * s.rows * s.terms * s.columns < MAX_MULTIPLICATIONS
         for s in products
     )
     return blocked_kernel() if large else None

@@ -62,7 +62,9 @@ class BlockedWeightGradient:
     @property
     def _step(self) -> int:
         """Positions of a product: between two the call may be stopped."""
-        return min(self._positions, max(1, by_images.MOST // (self.filters * self.windows.columns)))
+        return min(
+            self._positions, max(1, by_images.MAX_PIECE_MULTIPLICATIONS // (self.filters * self.windows.columns))
+        )
 
     @property
     def _positions(self) -> int:
@@ -142,7 +144,7 @@ class BlockedDataGradient:
         packed = room if room.size else None
         if packed is not None:
             runs.calls.append(self.kernel.pack(self._sizes(self._positions), weight, packed))
-        step = max(1, by_images.MOST // (self.out[3] * self.channels))
+        step = max(1, by_images.MAX_PIECE_MULTIPLICATIONS // (self.out[3] * self.channels))
         for first in range(0, self._positions, step):
             rows, part = gout[first : first + step], target[first : first + step]
             sizes = self._sizes(len(rows))

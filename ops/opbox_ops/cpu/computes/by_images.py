@@ -1,7 +1,7 @@
 """Convolutions of many images by oneDNN, some at a time: between these their call may end, or let others go first.
 
-oneDNN's call takes a whole batch and stops for nobody. From MOST multiplications on, a batch is cut: the weight is laid
-out anew for each piece, which is nothing beside that many. A gradient that is a sum over the batch is added up.
+oneDNN's call takes a whole batch and stops for nobody. From MAX_PIECE_MULTIPLICATIONS on, a batch is cut: the weight is
+laid out anew for each piece, which is nothing beside that many. A gradient that is a sum over the batch is added up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .window_products import WindowProduct
 from .winograd_convolution import WinogradConvolution, WinogradDataGradient, WinogradWeightGradient
 
 __all__ = [
-    "MOST",
+    "MAX_PIECE_MULTIPLICATIONS",
     "ByImages",
     "ConvolutionPiece",
     "ConvolutionRecipe",
@@ -38,8 +38,9 @@ __all__ = [
     "images_of",
 ]
 
-MOST = 1 << 33
-"""Multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's (`large_products`)."""
+MAX_PIECE_MULTIPLICATIONS = 1 << 33
+"""Maximum number of multiplications of a piece: 0.2 s of one thread at 80 GFLOP/s, as of a matrix product's
+(`large_products`)."""
 
 
 ConvolutionPiece: TypeAlias = (
@@ -119,7 +120,7 @@ class ByImages:
 
         def call() -> None:
             for number, (run, count) in enumerate(runs):
-                if self.multiplications > MOST:
+                if self.multiplications > MAX_PIECE_MULTIPLICATIONS:
                     with in_one_piece(self.multiplications * count):
                         run()
                 else:
@@ -153,9 +154,9 @@ def by_images(
         multiplications: of an image.
         of_images: for each array whether it has images.
     """
-    if batch * multiplications <= MOST:
+    if batch * multiplications <= MAX_PIECE_MULTIPLICATIONS:
         return make(batch)
-    step = max(1, min(batch, MOST // multiplications))
+    step = max(1, min(batch, MAX_PIECE_MULTIPLICATIONS // multiplications))
     main, rest = make(step), make(batch % step) if batch % step else None
     if main is None or (batch % step and rest is None):
         return None

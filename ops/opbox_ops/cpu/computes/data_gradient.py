@@ -29,7 +29,7 @@ from ..onednn.primitive import Recipe
 from ..onednn.reorder import reorder
 from ..runtime.memory_format import MemoryFormat
 from .blocked_gradients import BlockedDataGradient
-from .by_images import MOST
+from .by_images import MAX_PIECE_MULTIPLICATIONS
 from .product import blocked_kernel
 from .winograd_convolution import IMPLEMENTATION
 
@@ -37,13 +37,15 @@ __all__ = ["DataGradient", "WindowedGradient", "data_gradient"]
 
 VECTOR = 16
 """Numbers of float32 in a vector of AVX-512."""
-FEW_CHANNELS = 2 * VECTOR
-"""With more, oneDNN's kernel leaves less than a quarter of its vectors empty: 40 channels take 11.2 and 11.8 ms."""
-FEWEST_FILTERS = 16
-"""With fewer, adding windows up takes as long as the product."""
-FEWEST_TAPS = 9
-FEWEST_PRODUCTS = 256
-"""Of a filter and a channel, for products in blocks: 16 by 16 fill the registers."""
+MIN_CHANNELS_FOR_ONEDNN = 2 * VECTOR
+"""Number of channels from which on oneDNN computes it: its kernel leaves less than a quarter of its vectors empty: 40
+channels take 11.2 and 11.8 ms."""
+MIN_FILTERS = 16
+"""Minimum number of filters: with fewer, adding windows up takes as long as the product."""
+MIN_TAPS = 9
+"""Minimum number of elements of a filter in a channel."""
+MIN_PRODUCTS = 256
+"""Minimum of filters times channels for products in blocks: 16 by 16 fill the registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class DataGradient:
         runs = CallList()
         gout, weight = runs.contiguous(gout), runs.contiguous(weight)
         rows, matrix = gout.reshape(-1, self.filters), weight.reshape(self.filters, self.channels)
-        target, step = gdata.reshape(-1, self.channels), max(1, MOST // matrix.size)
+        target, step = gdata.reshape(-1, self.channels), max(1, MAX_PIECE_MULTIPLICATIONS // matrix.size)
         for first in range(0, len(rows), step):
             at = slice(first, first + step)
             runs.calls.append(dnnl.product(rows[at], matrix, target[at], add=False, turned=False))
@@ -165,7 +167,7 @@ def data_gradient(
     if kernel == [1, 1]:
         if blocked is not None:
             own_gradient = BlockedDataGradient(blocked, lying[1], channels, (stride[0], stride[1]))
-            pays = own_gradient.fills_panels and filters * channels >= FEWEST_PRODUCTS
+            pays = own_gradient.fills_panels and filters * channels >= MIN_PRODUCTS
             return own_gradient if pays or not own else None
         if not own:
             return None
@@ -174,8 +176,8 @@ def data_gradient(
         return DataGradient(channels, filters) if better else None
     if not own:
         return None
-    few = channels < FEW_CHANNELS and channels % VECTOR and filters >= FEWEST_FILTERS
-    if not few or math.prod(kernel) < FEWEST_TAPS or any(d != 1 for d in dilate):
+    few = channels < MIN_CHANNELS_FOR_ONEDNN and channels % VECTOR and filters >= MIN_FILTERS
+    if not few or math.prod(kernel) < MIN_TAPS or any(d != 1 for d in dilate):
         return None
     if blocked is None and "avx512" not in own:
         return None

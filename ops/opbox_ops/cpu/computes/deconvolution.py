@@ -25,15 +25,15 @@ from ..runtime.packed_runs import bind_in_order
 from .by_images import ConvolutionRecipe, DataRecipe, WeightRecipe
 from .convolution import backward_data_recipe, backward_weight_recipe, plain_forward_recipe, type_for_convolutions
 
-FEWEST_POSITIONS = 4
-"""Positions of an image of data from which oneDNN is asked. 64 images of 1 x 1, 100 channels to 512 by 4 x 4, take
+MIN_POSITIONS = 4
+"""Minimum number of positions of an image of data for oneDNN. 64 images of 1 x 1, 100 channels to 512 by 4 x 4, take
 12.6 ms forward and 36.9 backward by oneDNN, and 6.2 and 11.0 by NumPy. By stride 2 and 2 x 2,
 2 images of 14 x 14, 512 channels to 256: 10.2 and 13.3, 8.1 and 12.0."""
 
-MOST_PER_POSITION = 4096
-"""Numbers of a weight of bfloat16 for each position of data up to which oneDNN has it as it is. 16 images of 4 x 4,
-512 channels to 256 by 4 x 4 (8,192): 4.7 ms forward and 14.9 with gradients, by way of float32 3.4 and 11.2, as the
-weight is reordered in 1.8; of 8 x 8, 256 channels to 128 (512): 1.3 ms and, by way of float32, 3.5."""
+MAX_NUMBERS_PER_POSITION = 4096
+"""Maximum number of elements of a bfloat16 weight, per position of data, that oneDNN reads as they are. 16 images of 4
+x 4, 512 channels to 256 by 4 x 4 (8,192): 4.7 ms forward and 14.9 with gradients, by way of float32 3.4 and 11.2, as
+the weight is reordered in 1.8; of 8 x 8, 256 channels to 128 (512): 1.3 ms and, by way of float32, 3.5."""
 
 
 class _Memories(NamedTuple):
@@ -54,12 +54,12 @@ def _memories(
         return None
     spatial = (channels_first(data.shape, p.layout) or ())[2:]
     if dtype != np.float32:
-        large = math.prod(weight.shape) > MOST_PER_POSITION * data.shape[0] * math.prod(spatial)
+        large = math.prod(weight.shape) > MAX_NUMBERS_PER_POSITION * data.shape[0] * math.prod(spatial)
         if large or not p.no_bias:
             return None  # a bias is added behind the rounding
     window = window_of(p, spatial)
     stride, dilate, pad = window
-    if math.prod(spatial) < FEWEST_POSITIONS or all(s >= k for s, k in zip(stride, p.kernel, strict=True)):
+    if math.prod(spatial) < MIN_POSITIONS or all(s >= k for s, k in zip(stride, p.kernel, strict=True)):
         return None
     if any(q > d * (k - 1) for q, d, k in zip(pad, dilate, p.kernel, strict=True)):
         return None  # an output may be far larger than data then, and one call very long

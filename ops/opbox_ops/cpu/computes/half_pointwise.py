@@ -35,8 +35,8 @@ from .half_product import HalfProduct, half_product
 
 __all__ = ["HalfPointwise", "data_as_product", "forward_as_product", "weight_as_product"]
 
-MOST_POSITIONS, FEWEST_TERMS = 1024, 128
-"""Positions up to which forward and the gradient of data are products, and from which on that of a weight is one."""
+MAX_POSITIONS, MIN_TERMS = 1024, 128
+"""Maximum number of positions for forward and the gradient of data to be products; minimum for a weight's gradient."""
 _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
@@ -100,7 +100,7 @@ def forward_as_product(
 ) -> HalfProduct | None:
     """The product of a convolution, of arrays data, weight, out and bias if any; None where it is none, or slower."""
     positions, (filters, channels) = _positions(out), weight.shape[:2]
-    if not _is_pointwise(data, weight, out, window) or positions > MOST_POSITIONS:
+    if not _is_pointwise(data, weight, out, window) or positions > MAX_POSITIONS:
         return None
     return half_product(numpy_dtype(data.dtype), (positions, channels, filters), bias is not None, (False, True))
 
@@ -110,7 +110,7 @@ def data_as_product(
 ) -> HalfProduct | None:
     """The product of the gradient of data, of arrays gout, weight and the gradient."""
     positions, (filters, channels) = _positions(gout), weight.shape[:2]
-    if not _is_pointwise(data, weight, gout, window) or positions > MOST_POSITIONS:
+    if not _is_pointwise(data, weight, gout, window) or positions > MAX_POSITIONS:
         return None
     return half_product(numpy_dtype(data.dtype), (positions, filters, channels), False, (False, False))
 
@@ -120,6 +120,6 @@ def weight_as_product(
 ) -> HalfProduct | None:
     """The product of the gradient of a weight, of arrays gout, data and the gradient, where there is no bias."""
     positions, (filters, channels) = _positions(gout), weight.shape[:2]
-    if bias is not None or not _is_pointwise(data, weight, gout, window) or positions < FEWEST_TERMS:
+    if bias is not None or not _is_pointwise(data, weight, gout, window) or positions < MIN_TERMS:
         return None
     return half_product(numpy_dtype(data.dtype), (filters, positions, channels), False, (True, False))

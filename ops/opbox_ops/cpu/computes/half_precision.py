@@ -52,9 +52,9 @@ _BY_IMAGES = ("Convolution", "Deconvolution")
 ROOM = 8 << 20
 """Bytes of float32 that some images of data and out take together, or one that takes more: MobileNet's inference of 8
 images has an arena of 24 MB in place of 58, and takes as long."""
-MOST_COPIED = 1 << 13
-"""Numbers of all arrays of a call without a graph up to which it is bound once, to arrays of its own: NumPy converts
-them in less time than binding takes."""
+MAX_COPIED_NUMBERS = 1 << 13
+"""Maximum number of elements of all arrays for a call without a graph to be bound once, to its own arrays: NumPy
+converts them in less time than binding takes."""
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -151,7 +151,7 @@ class _Widening:
 
     def _is_copied(self, call: CallSpec) -> bool:
         numbers = sum(size_of(spec.shape) for spec in (*call.inputs, *call.outputs))
-        return self.level == LEVELS[0] and numbers <= MOST_COPIED
+        return self.level == LEVELS[0] and numbers <= MAX_COPIED_NUMBERS
 
 
 def _rebind(wide: CallSpec, kernel: Kernel, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:

@@ -29,12 +29,12 @@ from ..onednn.matmul_primitive import Sizes, if_fast, matmul_primitive
 from ..onednn.primitive import Operand, Recipe
 from ..runtime.packed_runs import bind_in_order
 from .matmul import features_of, type_of
-from .product import MOST
+from .product import MAX_MULTIPLICATIONS
 
 __all__ = ["HalfProduct", "half_packing_recipe", "half_product"]
 
-MOST_SMALL, MOST_ROWS = 1 << 27, 16
-"""Multiplications, and rows, columns or terms, up to which a product of float16 is for oneDNN."""
+MAX_SMALL_MULTIPLICATIONS, MAX_SMALL_SIDE = 1 << 27, 16
+"""Maximum number of multiplications, and of rows, columns or terms, for oneDNN to compute a product of float16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ def half_product(
 ) -> HalfProduct | None:
     """out = a @ b, as `matmul_primitive` has it; None where oneDNN is not to compute it."""
     dnnl = library()
-    if dnnl is None or not 0 < math.prod(sizes) * (1 if batch is None else batch) < MOST:
+    if dnnl is None or not 0 < math.prod(sizes) * (1 if batch is None else batch) < MAX_MULTIPLICATIONS:
         return None
-    few = math.prod(sizes) <= MOST_SMALL or min(sizes) <= MOST_ROWS
+    few = math.prod(sizes) <= MAX_SMALL_MULTIPLICATIONS or min(sizes) <= MAX_SMALL_SIDE
     if dtype.name not in dnnl.multiplied_types and not (dtype == np.float16 and few):
         return None
     recipe = if_fast(matmul_primitive(sizes, bias, transposed, dtype=dtype, batch=batch))

@@ -55,10 +55,11 @@ def features_of(p: FullyConnectedParams, data: ArraySpec) -> tuple[int, int]:
     return size_of(data.shape[:axes]), size_of(data.shape[axes:])
 
 
-MOST_PACKED = 1 << 20
-"""Numbers of a weight that is packed for inference: it takes as much memory again, and the product of few rows by a
-larger one waits for memory, packed or not. Two threads with AVX-512, GFLOP/s, as it lies and packed, in the caches:
-128 x 784 by 784 x 128 283 and 314, 32 x 256 by 256 x 1024 206 and 292, 1024 x 512 by 512 x 2048 326 and 348."""
+MAX_PACKED_NUMBERS = 1 << 20
+"""Maximum number of elements of a weight that is packed for inference: it takes as much memory again, and the product
+of few rows by a larger one waits for memory, packed or not. Two threads with AVX-512, GFLOP/s, as it lies and packed,
+in the caches: 128 x 784 by 784 x 128 283 and 314, 32 x 256 by 256 x 1024 206 and 292, 1024 x 512 by 512 x 2048 326 and
+348."""
 
 
 def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | PackableProduct | None:
@@ -67,7 +68,7 @@ def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | Packa
         return None
     rows, features = features_of(p, call.inputs[0])
     sizes, bias = (rows, features, p.num_hidden), not p.no_bias
-    product = packable_product(sizes, bias) if features * p.num_hidden <= MOST_PACKED else None
+    product = packable_product(sizes, bias) if features * p.num_hidden <= MAX_PACKED_NUMBERS else None
     return fast_product(sizes, bias, transposed=True) if product is None else product
 
 
@@ -104,7 +105,7 @@ def _data_gradient(sizes: tuple[int, int, int]) -> ProductRecipe | PackableProdu
 
     Two threads, 1024 x 512 by 512 x 2048, GFLOP/s: 422 and 523; by vectors packing takes what it gains.
     """
-    if sizes[1] * sizes[2] <= MOST_PACKED and ProductSizes(*sizes).splits:
+    if sizes[1] * sizes[2] <= MAX_PACKED_NUMBERS and ProductSizes(*sizes).splits:
         product = packable_product(sizes, bias=False, transposed=False)
         if product is not None and product.packs_first:
             return product

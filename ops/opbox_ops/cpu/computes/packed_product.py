@@ -17,13 +17,13 @@ import numpy as np
 
 from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs
 from ...nn.fully_connected import FullyConnectedParams, backward, op
-from ...nn.packed_product import LEAST_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD, PackedProduct, PackParams
+from ...nn.packed_product import MIN_CALLS, PACK, PACK_BACKWARD, PACKED, PACKED_BACKWARD, PackedProduct, PackParams
 from ...operator import Op
 from .half_product import half_packing_recipe
 from .matmul import features_of, type_of
 from .product import ProductRecipe, packing_recipe
 
-__all__ = ["LEAST_CALLS"]
+__all__ = ["MIN_CALLS"]
 
 RecipeOf: TypeAlias = Callable[[FullyConnectedParams, CallSpec], ProductRecipe | None]
 """From parameters and call to the recipe of a product with a packed weight; None where there is none."""

@@ -1,6 +1,6 @@
 """Matrix products of float32 that are not left to NumPy's BLAS, and their recipes.
 
-From LEAST multiplications on they run in blocks (`blocked_recipe`), or by oneDNN's matmul where it has kernels for
+From MIN_MULTIPLICATIONS on they run in blocks (`blocked_recipe`), or by oneDNN's matmul where it has kernels for
 AVX-512 and the product is a large gradient of a weight, or there is no compiler for blocks; small ones, and all where
 neither is to be had, by BLAS. Which one a product gets depends on its shape alone, so that an operator called by itself
 gives what it gives in a graph.
@@ -35,8 +35,8 @@ __all__ = [
     "weight_gradient_product",
 ]
 
-LEAST = 1 << 18
-"""Multiplications of a product that is not left to BLAS.
+MIN_MULTIPLICATIONS = 1 << 18
+"""Minimum number of multiplications of a product that is not left to BLAS.
 
 Processor us of one thread with AVX-512, NumPy's OpenBLAS and oneDNN: 128 x 64 by 64 x 10 6.7 and 5.6, 10 x 128 by
 128 x 64 3.2 and 4.6, 128 x 128 by 128 x 64 28 and 19, 128 x 784 by 784 x 128 318 and 203. Of gradients of weights,
@@ -44,18 +44,20 @@ Processor us of one thread with AVX-512, NumPy's OpenBLAS and oneDNN: 128 x 64 b
 """
 SHARED_SETS = 1024
 """Bytes: rows that lie a multiple of it apart share few sets of the first cache, and evict one another."""
-LEAST_REORDERED = 1 << 22
-"""Multiplications of a weight's gradient from which on data with such rows is reordered.
+MIN_REORDERED_MULTIPLICATIONS = 1 << 22
+"""Minimum number of multiplications of a weight's gradient for data with such rows to be reordered.
 
 1024 x 256 by 256 x 256 takes 1505 us as it lies and 1126 reordered on a processor of Intel's, 586 and 592 on one of
 AMD's. Other data is read as it lies: 128 x 128 by 128 x 784 takes 109 us and 118, with two threads 66 and 110.
 """
-FEWEST = 16
-"""Rows, columns and terms of such a product: 1 x 25088 by 25088 x 4096 takes 35 ms by OpenBLAS and 48 by oneDNN."""
-FEWEST_IN_BLOCKS = 2
-"""Rows by a weight as it lies, in blocks. Two threads, ms, OpenBLAS and in blocks, by 25088 x 4096: 1 row 14 and 24, 2
-rows 39 and 25, 8 rows 34 and 31. By its transpose 8 rows 26 and 34: `FEWEST` stays there. The gradient of such a weight
-from 1 row takes 58 and 29, from 8 rows 68 and 37: in blocks it may have a single term."""
+MIN_SIDE = 16
+"""Minimum number of rows, of columns and of terms of such a product: 1 x 25088 by 25088 x 4096 takes 35 ms by OpenBLAS
+and 48 by oneDNN."""
+MIN_ROWS_IN_BLOCKS = 2
+"""Minimum number of rows, multiplied in blocks by a weight as it lies. Two threads, ms, OpenBLAS and in blocks, by
+25088 x 4096: 1 row 14 and 24, 2 rows 39 and 25, 8 rows 34 and 31. By its transpose 8 rows 26 and 34: `MIN_SIDE` stays
+there. The gradient of such a weight from 1 row takes 58 and 29, from 8 rows 68 and 37: in blocks it may have a single
+term."""
 MANY_SUMMED, MANY_OF_GRADIENT = 128, 1 << 25
 """Rows that are summed, and multiplications, from which on a weight's gradient takes less time by oneDNN's matmul with
 AVX-512 than in blocks.
@@ -63,8 +65,9 @@ AVX-512 than in blocks.
 Two threads, GFLOP/s, in blocks and by oneDNN, in the caches: 1024 x 256 by 256 x 256 240 and 283, 1024 x 128 by 128 x
 256 277 and 270, 512 x 500 by 500 x 800 310 and 318; outside 238 and 247, 263 and 240, 280 and 260.
 """
-MOST = 1 << 36
-"""Multiplications from which on NumPy's BLAS runs in pieces (`large_products`): oneDNN would not stop for seconds."""
+MAX_MULTIPLICATIONS = 1 << 36
+"""Number of multiplications from which on NumPy's BLAS runs in pieces (`large_products`): oneDNN would not stop for
+seconds."""
 
 _FLOAT32 = np.dtype(np.float32)
 ProductRecipe: TypeAlias = Recipe | BlockedRecipe
@@ -151,9 +154,9 @@ def _rebound(
 
 
 def _is_left_to_blas(sizes: Sizes, fewest: Sizes | None = None) -> bool:
-    fewest = (FEWEST, FEWEST, FEWEST) if fewest is None else fewest
+    fewest = (MIN_SIDE, MIN_SIDE, MIN_SIDE) if fewest is None else fewest
     few = any(size < least for size, least in zip(sizes, fewest, strict=True))
-    return few or not LEAST <= math.prod(sizes) < MOST
+    return few or not MIN_MULTIPLICATIONS <= math.prod(sizes) < MAX_MULTIPLICATIONS
 
 
 def fast_product(
@@ -164,7 +167,7 @@ def fast_product(
     `in_blocks` says whether it is to run in blocks, where those are to be had, or by oneDNN.
     """
     if in_blocks and blocked_kernel() is not None:
-        fewest = FEWEST_IN_BLOCKS if transposed else FEWEST, FEWEST, FEWEST
+        fewest = MIN_ROWS_IN_BLOCKS if transposed else MIN_SIDE, MIN_SIDE, MIN_SIDE
         return None if _is_left_to_blas(sizes, fewest) else blocked_recipe(sizes, bias, (False, transposed), adds=adds)
     return None if _is_left_to_blas(sizes) else if_fast(matmul_primitive(sizes, bias, (False, transposed), adds=adds))
 
@@ -190,9 +193,9 @@ def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = 
     large = rows >= MANY_SUMMED and math.prod(sizes) >= MANY_OF_GRADIENT
     splits = ProductSizes(*sizes, (True, False)).splits
     if blocked_kernel() is not None and (splits or not (large and has_fast_kernels())):
-        left = _is_left_to_blas(sizes, (FEWEST, 1, FEWEST))
+        left = _is_left_to_blas(sizes, (MIN_SIDE, 1, MIN_SIDE))
         return None if left else blocked_recipe(sizes, False, (True, False), adds=adds)
     if _is_left_to_blas(sizes):
         return None
-    reordered = math.prod(sizes) >= LEAST_REORDERED and features * np.float32().nbytes % SHARED_SETS == 0
+    reordered = math.prod(sizes) >= MIN_REORDERED_MULTIPLICATIONS and features * np.float32().nbytes % SHARED_SETS == 0
     return if_fast(matmul_primitive(sizes, False, (True, False), reordered, adds))

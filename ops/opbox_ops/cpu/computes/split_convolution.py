@@ -16,7 +16,7 @@ from typing import Any
 
 from ...call_list import CallList
 from ...compute import Array, Mode, Temp
-from ..algorithms.blocked_product import FEWEST_COLUMNS, MANY_SPLIT, MOST_TAPS, STEP, BlockedProduct, ProductSizes
+from ..algorithms.blocked_product import MANY_SPLIT, MAX_TAPS, MIN_COLUMNS, STEP, BlockedProduct, ProductSizes
 from ..algorithms.window_sizes import WindowSizes
 from ..onednn.primitive import Operand
 from ..runtime.memory_format import MemoryFormat
@@ -79,7 +79,7 @@ class SplitConvolution:
         1.21, 96 2.03 and 1.34; 8 x 56 x 56 x 32, 5 x 5, 32 filters 3.5 and 4.3, 64 8.0 and 5.2.
         """
         sizes = self.sizes
-        return sizes.splits and sizes.rows >= MANY_SPLIT and sizes.columns >= FEWEST_COLUMNS
+        return sizes.splits and sizes.rows >= MANY_SPLIT and sizes.columns >= MIN_COLUMNS
 
     @property
     def temps(self) -> tuple[Temp, ...]:
@@ -152,6 +152,6 @@ def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, turned:
         return None
     if not are_plain(data, weight, out):
         return None
-    if data.shape[1] % STEP or not math.prod(weight.shape[2:]) > 1 or max(weight.shape[2:]) > MOST_TAPS:
+    if data.shape[1] % STEP or not math.prod(weight.shape[2:]) > 1 or max(weight.shape[2:]) > MAX_TAPS:
         return None
     return blocked_kernel()

@@ -31,16 +31,18 @@ from ..onednn.reorder import plain_weight
 from ..runtime.memory_format import MemoryFormat
 from . import short_rows, window_products, winograd_convolution
 from .blocked_gradients import BlockedWeightGradient
-from .by_images import MOST
+from .by_images import MAX_PIECE_MULTIPLICATIONS
 from .product import blocked_kernel
 
 __all__ = ["WeightGradient", "weight_gradient"]
 
-FEWEST_CHANNELS = 8
-"""With fewer a row of windows is so short that laying it out takes as long as the product."""
+MIN_CHANNELS = 8
+"""Minimum number of channels: with fewer, a row of windows is so short that laying it out takes as long as the
+product."""
 
-FEWEST_NUMBERS = 1 << 14
-"""Of a weight. A smaller one stays in the first cache with oneDNN's kernels for AVX2, and a larger one does not.
+MIN_WEIGHT_NUMBERS = 1 << 14
+"""Minimum number of elements of a weight. A smaller one stays in the first cache with oneDNN's kernels for AVX2, and a
+larger one does not.
 
 Two threads, ms, oneDNN and in blocks: 64 x 32 x 32 x 16, 3 x 3, 16 filters 2.3 and 2.7; 64 x 32 x 32 x 3, 3 x 3, 32
 filters 0.7 and 1.9; 64 x 16 x 16 x 32, 3 x 3 with stride 2, 64 filters 1.2 and 1.0; 8 x 28 x 28 x 256, 3 x 3 with
@@ -50,8 +52,9 @@ stride 2, 256 filters 18 and 11.
 IMAGE_BYTES = 2 << 20
 """With AVX-512 oneDNN's own kernels reach 105 to 115 GFLOP/s where an image of data and one of out take less together,
 and 70 where they take more; products reach 80 to 90."""
-FEW_POSITIONS = 64
-"""Positions of an image of out below which products are taken: 0.75 to 0.9 of those kernels' time (7 x 7, by 3 x 3)."""
+MIN_POSITIONS = 64
+"""Minimum number of positions of an image of out; products of fewer take 0.75 to 0.9 of those kernels' time (7 x 7, by
+3 x 3)."""
 
 OURS = winograd_convolution.IMPLEMENTATION, window_products.IMPLEMENTATION, short_rows.IMPLEMENTATION
 """Implementations that are none of oneDNN's: they have been chosen for their speed."""
@@ -129,7 +132,7 @@ class WeightGradient:
             dnnl = library()
             assert dnnl is not None
             x, into = data.reshape(-1, channels), target.reshape(filters, channels)
-            step = max(1, MOST // (filters * channels))
+            step = max(1, MAX_PIECE_MULTIPLICATIONS // (filters * channels))
             for first in range(0, len(x), step):
                 at = slice(first, first + step)
                 runs.calls.append(dnnl.product(gout[at], x[at], into, add=first > 0))
@@ -215,9 +218,9 @@ def weight_gradient(
     lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
     blocked = blocked_kernel()
-    if own and "avx512" not in own and math.prod(kernel) * data.shape[1] * out.shape[1] < FEWEST_NUMBERS:
+    if own and "avx512" not in own and math.prod(kernel) * data.shape[1] * out.shape[1] < MIN_WEIGHT_NUMBERS:
         return None
-    few = data.shape[1] < FEWEST_CHANNELS or not own
+    few = data.shape[1] < MIN_CHANNELS or not own
     if blocked is not None:
         windows = WindowSizes(lying[0], lying[1][1:3], size, stride, dilate, pad)
         gradient_in_blocks = BlockedWeightGradient(blocked, windows, out.shape[1], last)
@@ -242,4 +245,4 @@ def _is_own_better(gradient: WeightGradient, threads: int) -> bool:
     if gradient.stride != (1, 1):
         return False
     image = 4 * sum(math.prod(shape[1:]) for shape in (gradient.data, gradient.out))
-    return image <= IMAGE_BYTES and math.prod(gradient.out[1:3]) >= FEW_POSITIONS
+    return image <= IMAGE_BYTES and math.prod(gradient.out[1:3]) >= MIN_POSITIONS

@@ -32,8 +32,8 @@ from .product import blocked_kernel
 __all__ = ["IMPLEMENTATION", "WindowProduct", "data_by_windows", "forward_by_windows", "weight_by_windows"]
 
 IMPLEMENTATION = "windows"
-FEWEST_NUMBERS = 1 << 19
-"""Of a weight: a smaller one is reordered in the caches."""
+MIN_WEIGHT_NUMBERS = 1 << 19
+"""Minimum number of elements of a weight: a smaller one is reordered in the caches."""
 FILTERS = 2
 """Filters for a position at least: the windows are then half as large as the weight at most."""
 
@@ -197,6 +197,6 @@ def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat) -> Bloc
     if not are_plain(data, weight, out):
         return None
     positions = math.prod((out.shape[0], *out.shape[2:]))
-    if FILTERS * positions > out.shape[1] or math.prod(weight.shape) < FEWEST_NUMBERS:
+    if FILTERS * positions > out.shape[1] or math.prod(weight.shape) < MIN_WEIGHT_NUMBERS:
         return None
     return blocked_kernel()

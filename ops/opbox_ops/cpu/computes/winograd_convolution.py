@@ -21,7 +21,7 @@ from typing import Any
 from ...call_list import CallList
 from ...compute import Array, Mode, Temp
 from ..algorithms.column_sums import column_sums
-from ..algorithms.winograd import ELEMENTS, FEW_TILES, KERNELS, Tiling, Winograd, winograd
+from ..algorithms.winograd import ELEMENTS, KERNELS, MAX_TILES_TOGETHER, Tiling, Winograd, winograd
 from ..onednn.primitive import Operand
 from ..runtime.memory_format import MemoryFormat
 from ..runtime.packed_runs import PackedRuns
@@ -39,8 +39,9 @@ __all__ = [
 
 IMPLEMENTATION = "winograd"
 
-FEWEST_CHANNELS = 20
-"""With 16, oneDNN's gradient of the weight takes three quarters of the time, and forward a tenth more."""
+MIN_CHANNELS = 20
+"""Minimum number of channels, and of filters. With 16, oneDNN's gradient of the weight takes three quarters of the
+time, and forward a tenth more."""
 TILES = 48
 """Worked off together at least, so that a transformed weight of many channels is read seldom."""
 TILE_BYTES = 2 << 20
@@ -49,34 +50,35 @@ SUMMED_TILES = 96
 SUMMED_BYTES = 4 << 20
 """The same for the gradient of the weight, which adds to as much memory for each lot."""
 
-MOST_FEW = 128
-"""Tiles up to which a weight is transformed where it is multiplied, unless it is packed.
+MAX_TILES_ON_THE_FLY = 128
+"""Maximum number of tiles for which a weight is transformed where it is multiplied, unless it is packed.
 
 Two threads, ms, the whole weight transformed, the same with a packed one, and some filters at a time: 512 channels, 4
 tiles 5.1, 1.9 and 1.4, 32 tiles 8.3, 6.0 and 7.1; 256 channels, 16 tiles 1.7, 1.0 and 0.9, 128 tiles 7.2, 5.8 and 6.6;
 128 channels, 392 tiles 4.4, 4.5 and 5.9.
 """
-MOST_FEW_OF_SMALL = 48
-"""The same for a weight that is small enough for lots of the threads' own: of 20 channels, 50 filters and 5 x 5, 16
-tiles take 0.03 ms some filters at a time and 0.04 in lots, 64 take 0.07 either way, 128 take 0.17 and 0.11."""
-FEWEST_PACKED = 24
-"""Tiles from which on reading a packed weight takes no longer than transforming it."""
-MOST_FEW_SUMMED = 64
-"""The same as `MOST_FEW` for the gradient of the weight: 32 tiles of 512 channels 7.5 and 5.4, 128 tiles of 256
-channels 5.2 and 5.1, 392 tiles of 128 channels 3.7 and 4.8."""
+MAX_TILES_ON_THE_FLY_SMALL = 48
+"""The same for a weight that is small enough for blocks of the threads' own: of 20 channels, 50 filters and 5 x 5, 16
+tiles take 0.03 ms some filters at a time and 0.04 in blocks, 64 take 0.07 either way, 128 take 0.17 and 0.11."""
+MIN_TILES_PACKED = 24
+"""Minimum number of tiles for reading a packed weight to take no longer than transforming it."""
+MAX_TILES_ON_THE_FLY_SUMMED = 64
+"""The same as `MAX_TILES_ON_THE_FLY` for the gradient of the weight: 32 tiles of 512 channels 7.5 and 5.4, 128 tiles of
+256 channels 5.2 and 5.1, 392 tiles of 128 channels 3.7 and 4.8."""
 
-LOT_WEIGHT_BYTES = 1 << 20
-"""Of a transformed weight up to which a thread works off lots of its own, and reads all of it.
+BLOCK_WEIGHT_BYTES = 1 << 20
+"""Maximum size of a transformed weight for each thread to compute blocks of its own, and read all of it.
 
 Two threads, ms, tiles divided among them and in lots: 64 channels of 8 x 56 x 56 2.7 and 2.5, the gradient of the
 weight 4.5 and 2.4; 128 channels of 8 x 28 x 28, whose transformed weight takes 2.4 MB, 2.4 and 3.2, 3.0 and 3.6.
 """
-MOST_OF_LOT = 48
-"""Tiles; 8 to 48 take the same time within a twentieth. For each lot all of the transformed weight is read."""
-FEWEST_OF_LOT = 8
-"""As many as a product has rows."""
-LOTS = 32
-"""That there should be, for all threads to have some of them."""
+MAX_BLOCK_TILES = 48
+"""Maximum number of tiles of a block: 8 to 48 take the same time within a twentieth. For each block all of the
+transformed weight is read."""
+MIN_BLOCK_TILES = 8
+"""Minimum number of tiles of a block: as many as a product has rows."""
+MIN_BLOCKS = 32
+"""Minimum number of blocks, so that every thread gets work."""
 FEWER = 0.75
 """Of the tiles of data, that gout's are to be for the gradient to be computed by them: adding to tiles takes longer."""
 
@@ -86,7 +88,7 @@ WEIGHT = 20
 """The same for a number of the transformed weight: writing and reading it, with vectors of 8."""
 SUMMED_WEIGHT = 34
 """The same for the gradient of the transformed weight."""
-FEW_WEIGHT = 7
+CACHED_WEIGHT = 7
 """The same for either where it stays in the cache."""
 DIRECT = 9
 """Multiplications of a window. oneDNN's gradient of the weight takes half as long again."""
@@ -134,7 +136,7 @@ class WinogradConvolution:
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
         """The weight, whose transformed copy is the first of `temps`, where it is worth packing."""
-        return () if self.tiling.all < FEWEST_PACKED else ((1, 0),)
+        return () if self.tiling.all < MIN_TILES_PACKED else ((1, 0),)
 
     @property
     def temps(self) -> tuple[Temp, ...]:
@@ -155,7 +157,7 @@ class WinogradConvolution:
 
     @property
     def _few_tiling(self) -> Tiling:
-        return replace(self.tiling, tiles=min(self.tiling.tiles, FEW_TILES))
+        return replace(self.tiling, tiles=min(self.tiling.tiles, MAX_TILES_TOGETHER))
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array], *, norm: Array | None = None) -> CallList:
         """Return a call that runs it; arguments are those of `Recipe.bind`, and `norm` that of `Tiling.sizes`."""
@@ -336,7 +338,7 @@ def winograd_weight_gradient(
         return None
     tiling = _tiling(kernel, data, gout, window[2], SUMMED_TILES, SUMMED_BYTES)
     small = _is_small(kernel, tiling)
-    few, lot = not small and tiling.all <= min(MOST_FEW_SUMMED, tiling.tiles), _summed_lot(kernel, tiling)
+    few, lot = not small and tiling.all <= min(MAX_TILES_ON_THE_FLY_SUMMED, tiling.tiles), _summed_lot(kernel, tiling)
     costs = DIRECT_SUMMED, REORDERED_SUMMED
     if not _pays(kernel, data, gout, tiling.all, SUMMED_WEIGHT * (not (few or small)), costs):
         return None
@@ -353,7 +355,7 @@ def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window:
         return None
     if {array.dtype for array in (data, weight, out)} != {"float32"} or not (data.channels_last and out.channels_last):
         return None
-    if min(weight.shape[:2]) < FEWEST_CHANNELS:
+    if min(weight.shape[:2]) < MIN_CHANNELS:
         return None
     return winograd(taps)
 
@@ -380,7 +382,7 @@ def _pays(
     """
     of_window, of_nine = direct
     columns, depth = target.shape[1], source.shape[1]
-    of_weight = max(FEW_WEIGHT, of_weight * kernel.width // 8)
+    of_weight = max(CACHED_WEIGHT, of_weight * kernel.width // 8)
     products = ELEMENTS * kernel.padded(columns) * depth * (tiles + of_weight)
     transforms = TRANSFORM * tiles * (kernel.in_vectors(columns) + kernel.in_vectors(depth))
     positions = min(math.prod((memory.shape[0], *memory.shape[2:])) for memory in (source, target))
@@ -409,22 +411,22 @@ def _of_whole_images(kernel: Winograd, gout: MemoryFormat, data: MemoryFormat, p
     of_image, most = count // data.shape[0], _most_of_lot(kernel, whole, gout.shape[1])
     if of_image > most:
         return None
-    return whole.in_lots(of_image * max(1, min(most // of_image, data.shape[0] // LOTS)))
+    return whole.in_lots(of_image * max(1, min(most // of_image, data.shape[0] // MIN_BLOCKS)))
 
 
 def _is_small(kernel: Winograd, tiling: Tiling) -> bool:
     """Return whether the transformed weight stays in every core's cache."""
-    return 4 * kernel.weight_size(tiling.filters, tiling.data[3]) <= LOT_WEIGHT_BYTES
+    return 4 * kernel.weight_size(tiling.filters, tiling.data[3]) <= BLOCK_WEIGHT_BYTES
 
 
 def _is_of_few(kernel: Winograd, tiling: Tiling) -> bool:
-    return tiling.all <= (MOST_FEW_OF_SMALL if _is_small(kernel, tiling) else MOST_FEW)
+    return tiling.all <= (MAX_TILES_ON_THE_FLY_SMALL if _is_small(kernel, tiling) else MAX_TILES_ON_THE_FLY)
 
 
 def _lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
     """Tiles of a lot of a thread's own; arguments and 0 are those of `_most_of_lot`."""
     most = _most_of_lot(kernel, tiling, channels)
-    return min(most, max(FEWEST_OF_LOT, tiling.all // LOTS // FEWEST_OF_LOT * FEWEST_OF_LOT))
+    return min(most, max(MIN_BLOCK_TILES, tiling.all // MIN_BLOCKS // MIN_BLOCK_TILES * MIN_BLOCK_TILES))
 
 
 def _summed_lot(kernel: Winograd, tiling: Tiling) -> int:
@@ -444,7 +446,7 @@ def _most_of_lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
         channels: of a tile, as many as a thread transforms at most.
     """
     most = kernel.most_of_lot(channels)
-    return min(most, MOST_OF_LOT) if _is_small(kernel, tiling) and most >= FEWEST_OF_LOT else 0
+    return min(most, MAX_BLOCK_TILES) if _is_small(kernel, tiling) and most >= MIN_BLOCK_TILES else 0
 
 
 def _lying(memory: MemoryFormat) -> tuple[int, int, int, int]:

@@ -6,7 +6,7 @@
 /* A thread takes SOME rows at a time, or a BLOCK, or SOME vectors of the sums of blocks. SUMS vectors of a sum are
    added up side by side. Work of up to ALONE numbers is one thread's. */
 enum { SOME = 8, SUMS = 4, ALONE = 1 << 15 };
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
 
 /* Loops over the whole vectors of a row of n numbers, and over the rest of it. */
 #define WHOLE(j, n) for (long j = 0; j + WIDTH <= (n); j += WIDTH)
@@ -111,7 +111,7 @@ void opbox_layer_norm_gradient(const float *gout, const float *x, const float *g
         IN_THREADS(b, blocks, 1) {
             float *sums = room ? room + b * 2 * n : 0;
             for (long j = 0; sums && j < 2 * n; j++) sums[j] = 0;
-            for (long r = b * BLOCK; r < LEAST(rows, (b + 1) * BLOCK); r++)
+            for (long r = b * BLOCK; r < MIN(rows, (b + 1) * BLOCK); r++)
                 gradients_of_row(gout + r * n, x + r * n, gamma, gx ? gx + r * n : 0, sums, n, eps);
         }
     }
@@ -119,7 +119,7 @@ void opbox_layer_norm_gradient(const float *gout, const float *x, const float *g
     IN_THREADS(c, (n + WIDTH - 1) / WIDTH, SOME)
         for (int k = 0; k < 2; k++) {
             float *to = k ? gbeta : ggamma;
-            for (long j = c * WIDTH; to && j < LEAST(n, (c + 1) * WIDTH); j++) {
+            for (long j = c * WIDTH; to && j < MIN(n, (c + 1) * WIDTH); j++) {
                 float sum = 0;
                 for (long b = 0; b < blocks; b++) sum += room[(b * 2 + k) * n + j];
                 to[j] = sum;

@@ -1,4 +1,4 @@
-/* LRN over channels; `lrn_channels` says what is computed. Windows have up to MOST_NEIGHBOURS channels. */
+/* LRN over channels; `lrn_channels` says what is computed. Windows have up to MAX_NEIGHBOURS channels. */
 
 #include "loops.h"
 #include "vectors.h"
@@ -11,8 +11,8 @@
 
 /* A thread takes SOME chunks of positions at a time, of VECTORS_OF vectors; a ring has the terms of the last
    RING channels of a chunk. Work of up to ALONE numbers is one thread's. */
-enum { VECTORS_OF = 4, CHUNK = VECTORS_OF * WIDTH, RING = MOST_NEIGHBOURS + 1, SOME = 4, ALONE = 1 << 14 };
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+enum { VECTORS_OF = 4, CHUNK = VECTORS_OF * WIDTH, RING = MAX_NEIGHBOURS + 1, SOME = 4, ALONE = 1 << 14 };
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
 
 typedef struct {
     long batch, channels, positions, reach;
@@ -48,7 +48,7 @@ static inline Lanes power(Lanes scale)
     const int threads = (s).batch * (s).channels * (s).positions <= ALONE ? 1 : omp_get_max_threads(); \
     IN_THREADS(job, (s).batch * chunks, SOME)                                                          \
         for (long at = job / chunks * (s).channels * (s).positions + job % chunks * CHUNK,             \
-                  count = LEAST((s).positions - job % chunks * CHUNK, CHUNK);                          \
+                  count = MIN((s).positions - job % chunks * CHUNK, CHUNK);                            \
              count; count = 0)
 
 /* out and, unless it is NULL, scale, from data (batch, channels, positions). */

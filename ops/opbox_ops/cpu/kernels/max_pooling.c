@@ -42,8 +42,8 @@ typedef float Number, Key;
 /* So many CHANNELS at a time stay in registers; a thread has a BAND of rows of data, or of some of out, at a time; work
    of up to ALONE numbers is one thread's. */
 enum { CHANNELS = 32, BAND = 16, ALONE = 1 << 15 };
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
-#define MOST(x, y) ((x) > (y) ? (x) : (y))
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define MAX(x, y) ((x) > (y) ? (x) : (y))
 
 /* What is inside of data, of a window that begins at `start`: from its tap `first` to before `end`. */
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
 static inline Reach reach(long at, long step, long before, long kernel, long size)
 {
     const long start = at * step - before;
-    return (Reach){start, MOST(0, -start), LEAST(kernel, size - start)};
+    return (Reach){start, MAX(0, -start), MIN(kernel, size - start)};
 }
 
 void opbox_max_pooling(const Number *restrict data, Number *restrict out, const Windows *windows)
@@ -68,7 +68,7 @@ void opbox_max_pooling(const Number *restrict data, Number *restrict out, const 
             const Reach right = reach(x, w.across, w.before, w.across_kernel, w.width);
             Number *to = out + (n * w.out_width + x) * w.channels;
             for (long c = 0; c < w.channels; c += CHANNELS) {
-                const long count = LEAST(w.channels - c, CHANNELS);
+                const long count = MIN(w.channels - c, CHANNELS);
                 Key most[CHANNELS];
                 for (int k = 0; k < CHANNELS; k++) most[k] = LOWEST;
                 for (long i = down.first; i < down.end; i++)
@@ -95,7 +95,7 @@ static inline void add_windows(const Windows *w, long y, const Number *restrict 
         const Reach right = reach(x, w->across, w->before, w->across_kernel, w->width);
         const long window = (y * w->out_width + x) * w->channels;
         for (long c = 0; c < w->channels; c += CHANNELS) {
-            const long count = LEAST(w->channels - c, CHANNELS);
+            const long count = MIN(w->channels - c, CHANNELS);
             float room[CHANNELS];
             const float *share = WIDE(gout + window + c, room, count);
             const Number *top = out + window + c;
@@ -129,11 +129,11 @@ void opbox_max_pooling_gradient(const Number *restrict gout, const Number *restr
     const long row = w.width * w.channels, bands = (w.height + BAND - 1) / BAND;
     const int threads = w.batch * w.height * row > ALONE ? omp_get_max_threads() : 1;
     IN_THREADS(band, w.batch * bands, 1) {
-        const long n = band / bands, low = band % bands * BAND, high = LEAST(w.height, low + BAND);
+        const long n = band / bands, low = band % bands * BAND, high = MIN(w.height, low + BAND);
         const long small = n * w.out_height * w.out_width * w.channels, large = n * w.height * row;
         long clean = low;
         for (long y = 0; y < w.out_height; y++) {
-            const long start = y * w.down - w.above, end = LEAST(high, start + w.down_kernel);
+            const long start = y * w.down - w.above, end = MIN(high, start + w.down_kernel);
             if (end <= low || start >= high) continue;
             for (; clean < end; clean++)
                 for (long k = 0; k < row; k++) gdata[large + clean * row + k] = 0;

@@ -5,25 +5,34 @@
 #include "product_term.h"
 
 /* A tile of the result, ROWS by PANEL, stays in registers for DEPTH terms, LONG rows of a in the second cache. Where a
-   is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms; MOST_SHORT where windows are laid out for
-   each such part of a. GROUP panels of b are packed together. While a tile is worked off, what comes next is fetched:
-   b's next group, on a processor with small vectors beside FEW rows alone, and a's next rows. Work of up to ALONE
-   multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being packed, what lies
-   SOON terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and LOT rows at a time; a LARGE result
-   of them is written past the caches. A thread takes work of a PIECE at a time, some 20 us, or MANY small ones; where a
-   is packed or copied, all columns of some rows, and where its rows are TALL, more than the second cache has, a GROUP.
-   Packed b has a multiple of COLUMNS. Rows of a that lie a multiple of SETS numbers apart evict one another from that
-   cache, and are copied for WIDE results and more. */
+   is packed too, that is SHORT rows, a multiple of ROWS, of SHALLOW terms; MAX_SHORT_ROWS where windows are laid out
+   for each such part of a. GROUP panels of b are packed together. While a tile is worked off, what comes next is
+   fetched: b's next group, on a processor with small vectors beside MAX_ROWS_TO_PREFETCH rows alone, and a's next rows.
+   Work of up to ALONE multiplications is one thread's. A LINE of the cache holds so many numbers; while b or a is being
+   packed, what lies PREFETCH_TERMS terms ahead is fetched. Fewer than THIN terms are added up CHUNK columns and
+   THIN_ROWS rows at a time; a LARGE result of them is written past the caches. A thread takes work of a PIECE at a
+   time, some 20 us, or MANY small ones; where a is packed or copied, all columns of some rows, and where its rows are
+   TALL, more than the second cache has, a GROUP. Packed b has a multiple of COLUMNS. Rows of a that lie a multiple of
+   SETS numbers apart evict one another from that cache, and are copied for WIDE results and more. */
 enum { LARGE_VECTORS = WIDTH == 16, ROWS = 6, VECTORS = LARGE_VECTORS ? 4 : 2, PANEL = VECTORS * WIDTH };
-enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, FEW = 96 };
-enum { SHORT = LARGE_VECTORS ? 252 : 258, MOST_SHORT = LARGE_VECTORS ? 2 * SHORT : SHORT };
-enum { GROUP = 64 / PANEL, ALONE = 1 << 19, LINE = 16, SOON = 8, THIN = 16, LOT = 64, CHUNK = 512, LARGE = 1 << 22 };
+enum { DEPTH = 512, SHALLOW = 256, LONG = LARGE_VECTORS ? 288 : 144, MAX_ROWS_TO_PREFETCH = 96 };
+enum { SHORT = LARGE_VECTORS ? 252 : 258, MAX_SHORT_ROWS = LARGE_VECTORS ? 2 * SHORT : SHORT };
+enum {
+    GROUP = 64 / PANEL,
+    ALONE = 1 << 19,
+    LINE = 16,
+    PREFETCH_TERMS = 8,
+    THIN = 16,
+    THIN_ROWS = 64,
+    CHUNK = 512,
+    LARGE = 1 << 22
+};
 enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, COLUMNS = 16, MANY = 16, SETS = 1024, WIDE = 64, TALL = 1 << 17 };
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
-#define MOST(x, y) ((x) > (y) ? (x) : (y))
-#define PIECES(all, most) (((all) + (most) - 1) / (most))
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define MAX(x, y) ((x) > (y) ? (x) : (y))
+#define CEIL_DIV(all, most) (((all) + (most) - 1) / (most))
 // clang-format off: it takes these products for pointers
-#define MOST_OF_A MOST(MOST_SHORT * SHALLOW, LONG * (DEPTH + LINE))
+#define MAX_NUMBERS_OF_A MAX(MAX_SHORT_ROWS * SHALLOW, LONG * (DEPTH + LINE))
 // clang-format on
 
 typedef struct {
@@ -36,7 +45,7 @@ static void add_bias(float *c, const float *addend, const float *bias, const Siz
                      long to)
 {
     for (long r = first; r < first + rows; r++)
-        for (long j = from; j < LEAST(s->columns, to); j++) c[r * s->c_row + j] = addend[r * s->c_row + j] + bias[j];
+        for (long j = from; j < MIN(s->columns, to); j++) c[r * s->c_row + j] = addend[r * s->c_row + j] + bias[j];
 }
 
 /* In a region, behind its products: adds the sums of all slabs but the first to c. */
@@ -59,7 +68,7 @@ typedef struct {
 static inline Ahead next_terms(const float *b, long term, long column, long depth, long columns)
 {
     const long rows = column == 1 ? depth : columns, across = column == 1 ? columns : depth;
-    return (Ahead){(const char *)b, rows, (column == 1 ? term : column) * (long)sizeof(float), PIECES(across, 16), 0};
+    return (Ahead){(const char *)b, rows, (column == 1 ? term : column) * (long)sizeof(float), CEIL_DIV(across, 16), 0};
 }
 
 /* Goes on by `count` lines of a row. */
@@ -111,22 +120,22 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
     const long b_row = task == COPY ? m->b_row : vectors * WIDTH;
     if (task == NEXT)
         for (long from = 0; from < depth; from += LINE) {
-            const long to = LEAST(from + LINE, depth);
+            const long to = MIN(from + LINE, depth);
             UNROLL for (int r = 0; r < ROWS; r++) __builtin_prefetch(m->next + r * row + from);
             for (long k = from; k < to; k++) ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
         }
     else if (task == COPY)
         for (long k = 0; k < depth; k++) {
-            UNROLL for (int v = 0; v < vectors; v++) __builtin_prefetch(b + (k + SOON) * b_row + v * WIDTH);
+            UNROLL for (int v = 0; v < vectors; v++) __builtin_prefetch(b + (k + PREFETCH_TERMS) * b_row + v * WIDTH);
             ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, m->copy + k * vectors * WIDTH);
         }
     else {
         long k = 0;
         if (task == LINES)
             for (Ahead *ahead = m->ahead; ahead < m->ahead + 2; ahead++)
-                for (long most = LEAST(m->share, depth), count; ahead->rows && k < most; go_on(ahead, count)) {
+                for (long most = MIN(m->share, depth), count; ahead->rows && k < most; go_on(ahead, count)) {
                     const char *at = ahead->at + ahead->line * 64;
-                    count = LEAST(most - k, ahead->lines - ahead->line);
+                    count = MIN(most - k, ahead->lines - ahead->line);
                     for (const char *end = at + count * 64; at < end; at += 64, k++) {
                         __builtin_prefetch(at, 0, 2);
                         ADD_TERM(rows, vectors, a + k * term, row, b + k * b_row, sums, 0);
@@ -173,7 +182,7 @@ UNUSED static void narrow_tile(int rows, long columns, const float *a, long row,
                         const float *start, long start_row, float *c, long c_row, long depth, const End *end,
                         const Meanwhile *m)
 {
-    const int vectors = PIECES(columns, WIDTH);
+    const int vectors = CEIL_DIV(columns, WIDTH);
     if (columns % WIDTH == 0) {
         any_tile(rows, vectors, a, row, packed, b, start, start_row, c, c_row, depth, end, m);
         return;
@@ -191,4 +200,4 @@ UNUSED static void narrow_tile(int rows, long columns, const float *a, long row,
 }
 
 /* How wide a panel of `columns` columns is, or of all but the first of more: whole vectors. */
-static inline long width_of(long columns) { return LEAST(PANEL, PIECES(columns, WIDTH) * WIDTH); }
+static inline long width_of(long columns) { return MIN(PANEL, CEIL_DIV(columns, WIDTH) * WIDTH); }

@@ -26,13 +26,13 @@ UNUSED static void pack_windows(const float *x, const Windows *w, long column, l
         const long y = at / span * w->dilate_down - w->above;
         const long left = in_line / w->channels * w->dilate_across - w->before;
         const long last = (in_line + lanes - 1) / w->channels * w->dilate_across - w->before;
-        const long begin = left < 0 ? PIECES(-left, w->across) : 0;
+        const long begin = left < 0 ? CEIL_DIV(-left, w->across) : 0;
         const long end = between(w->width - 1 - last < 0 ? 0 : (w->width - 1 - last) / w->across + 1, 0, w->out_width);
         long out_row = first_row, p = first_p;
         const float *image = x + first_image * w->height * of_line + in_line % w->channels + left * w->channels;
         float *target = to + j;
         for (long left_over = depth; left_over > 0; p = 0) {
-            const long stop = LEAST(w->out_width, p + left_over), down = out_row * w->down + y;
+            const long stop = MIN(w->out_width, p + left_over), down = out_row * w->down + y;
             const int inside = j < columns && down >= 0 && down < w->height;
             const long from = inside ? between(begin, p, stop) : stop;
             const long until = inside ? between(end, from, stop) : stop;

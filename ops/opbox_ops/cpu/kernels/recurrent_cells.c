@@ -6,7 +6,7 @@
 
 /* A thread takes so many UNITS of the state at a time; up to ALONE numbers of a state are one thread's. */
 enum { UNITS = 16, ALONE = 1 << 11 };
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
 #define IVDEP _Pragma("GCC ivdep")
 
 /* Sizes of a step: numbers between rows of x, between the states of two samples, of `before` between two units and two
@@ -22,12 +22,12 @@ typedef struct {
 
 static inline Piece piece_of(const Step *s, long block)
 {
-    const long unit = block * UNITS, rows = LEAST(UNITS, s->hidden - unit);
+    const long unit = block * UNITS, rows = MIN(UNITS, s->hidden - unit);
     return (Piece){unit, rows, unit * s->batch, rows * s->batch};
 }
 
 /* A loop over the pieces in threads, of a step of `sizes`. */
-#define BY_PIECES                                                    \
+#define EACH_BLOCK                                                   \
     const Step s = *sizes;                                           \
     const long of_gate = s.hidden * s.batch;                         \
     const int threads = of_gate > ALONE ? omp_get_max_threads() : 1; \
@@ -76,7 +76,7 @@ static void write_state(const Step *s, Piece p, const float *from, float *state)
 void opbox_lstm_step(const float *product, const float *x, float *gates, const float *before, float *cell, float *room,
                      float *state, const Step *sizes, const Loop *tanh)
 {
-    BY_PIECES
+    EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
         float *gate[4], *c = cell + p.at, *t = room + p.at;
@@ -98,7 +98,7 @@ void opbox_lstm_step(const float *product, const float *x, float *gates, const f
 void opbox_gru_step(const float *product, const float *x, float *gates, const float *before, float *again, float *room,
                     float *state, const Step *sizes, const Loop *tanh, const float *bias)
 {
-    BY_PIECES
+    EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
         float *gate[3], *q = again + p.at, *t = room + p.at;
@@ -128,7 +128,7 @@ void opbox_gru_step(const float *product, const float *x, float *gates, const fl
 void opbox_rnn_step(const float *product, const float *x, float *gates, float *state, const Step *sizes,
                     const Loop *tanh)
 {
-    BY_PIECES
+    EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
         float *gate = gates + p.at;
@@ -180,7 +180,7 @@ void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, 
                           float *factors, const float *gates, const float *cell, const float *before, float *ggates,
                           const Step *sizes, const Loop *tanh)
 {
-    BY_PIECES
+    EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
         const float *i = gates + p.at, *f = i + of_gate, *n = f + of_gate, *o = n + of_gate, *c = cell + p.at;
@@ -210,7 +210,7 @@ void opbox_gru_back_step(const float *gout, const float *gstate, float *total, f
                          float *factors, const float *gates, const float *again, const float *before, float *ggates,
                          float *gagain, const Step *sizes, const float *passed)
 {
-    BY_PIECES
+    EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
         const float *reset = gates + p.at, *update = reset + of_gate, *new = update + of_gate, *q = again + p.at;

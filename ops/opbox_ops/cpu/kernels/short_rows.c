@@ -9,11 +9,11 @@
 #error "no vectors"
 #endif
 
-/* A row of a window takes up to MOST vectors. A LINE of the cache has so many filters; work of up to ALONE
+/* A row of a window takes up to MAX_VECTORS vectors. A LINE of the cache has so many filters; work of up to ALONE
    multiplications is one thread's. */
-enum { WIDTH = 8, MOST = 3, LINE = 16, ALONE = 1 << 19 };
+enum { WIDTH = 8, MAX_VECTORS = 3, LINE = 16, ALONE = 1 << 19 };
 typedef __m256 Lanes;
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
 #define UNROLL _Pragma("GCC unroll 8")
 
 /* sums (filters, vectors) += gout (positions, filters)' windows (positions, vectors), of positions `step` numbers apart
@@ -22,11 +22,11 @@ static inline __attribute__((always_inline)) void tile(const int filters, const 
                                                        long apart, const float *data, long step, long positions,
                                                        float *sums, const float *ahead)
 {
-    Lanes all[2 * LINE / MOST][MOST];
+    Lanes all[2 * LINE / MAX_VECTORS][MAX_VECTORS];
     UNROLL for (int f = 0; f < filters; f++)
         UNROLL for (int v = 0; v < vectors; v++) all[f][v] = _mm256_loadu_ps(sums + (f * vectors + v) * WIDTH);
     for (long p = 0; p < positions; p++) {
-        Lanes window[MOST];
+        Lanes window[MAX_VECTORS];
         if (ahead) __builtin_prefetch(ahead + p * apart);
         UNROLL for (int v = 0; v < vectors; v++) {
             window[v] = _mm256_loadu_ps(data + p * step + v * WIDTH);
@@ -95,8 +95,8 @@ void opbox_short_rows(const float *restrict gout, const float *restrict data, fl
                              length);
                 for (long line = 0; line < filters; line += LINE)
                     for (long i = 0; i < w.down_kernel; i++)
-                        for (long f = line; f < LEAST(line + LINE, filters); f += high)
-                            any_tile(LEAST(LEAST(line + LINE, filters) - f, high), vectors, share + f, filters,
+                        for (long f = line; f < MIN(line + LINE, filters); f += high)
+                            any_tile(MIN(MIN(line + LINE, filters) - f, high), vectors, share + f, filters,
                                      copies + i * length, step, w.out_width, own + i * of_row + f * vectors * WIDTH,
                                      next && !i && f == line ? next + f : 0);
             }

@@ -136,8 +136,8 @@ static inline Lines turned(Lines lines, float *to)
 
 /* SIDE places of windows that follow one another, from `first` on, of `count` at most: the first number of each place's
    window, and which places have a row and a column of the kernel inside the array. */
-enum { MOST_TAPS = 32 };
-typedef struct { const float *at[SIDE]; uint32_t down[MOST_TAPS], across[MOST_TAPS]; } Places;
+enum { MAX_TAPS = 32 };
+typedef struct { const float *at[SIDE]; uint32_t down[MAX_TAPS], across[MAX_TAPS]; } Places;
 
 static void find_places(Places *places, const float *x, const Windows *w, long first, long count)
 {
@@ -145,7 +145,7 @@ static void find_places(Places *places, const float *x, const Windows *w, long f
     long image = first / w->out_width / w->out_height;
     for (long i = 0; i < w->down_kernel; i++) places->down[i] = 0;
     for (long j = 0; j < w->across_kernel; j++) places->across[j] = 0;
-    for (long n = 0; n < LEAST(count, SIDE); n++) {
+    for (long n = 0; n < MIN(count, SIDE); n++) {
         const long row = down * w->down - w->above, column = across * w->across - w->before;
         places->at[n] = x + ((image * w->height + row) * w->width + column) * w->channels;
         for (long i = 0; i < w->down_kernel; i++)
@@ -197,7 +197,7 @@ typedef struct {
 
 static void begin_to_split(Splitting *s, const Matrix *m, long number, long tile, long step, uint32_t *to)
 {
-    const long count = LEAST(m->rows - tile * m->of_tile, m->of_tile), terms = m->terms - step * STEP;
+    const long count = MIN(m->rows - tile * m->of_tile, m->of_tile), terms = m->terms - step * STEP;
     s->turns = !m->windows && m->along == m->of_b;
     s->to = to;
     s->rows = m->of_b ? SIDE : m->of_tile;
@@ -215,9 +215,9 @@ static void begin_to_split(Splitting *s, const Matrix *m, long number, long tile
     } else {
         const float *at = m->at + (m->along ? tile * m->of_tile * m->row + step * STEP * m->apart
                                             : tile * m->of_tile * m->apart + step * STEP * m->row);
-        const long beyond = MOST(terms - SIDE, 0);
+        const long beyond = MAX(terms - SIDE, 0);
         const Part lanes = first_numbers(count);
-        s->x = (Lines){.at = at, .row = m->row, .rows = m->along ? count : LEAST(terms, SIDE), .apart = m->apart,
+        s->x = (Lines){.at = at, .row = m->row, .rows = m->along ? count : MIN(terms, SIDE), .apart = m->apart,
                        .lanes = m->along ? first_numbers(terms) : lanes};
         s->y = (Lines){.at = at + SIDE * (m->along ? m->apart : m->row), .row = m->row,
                        .rows = m->along ? count : beyond, .apart = m->apart,
@@ -236,7 +236,7 @@ static __attribute__((noinline)) void split_phase(Splitting *s, int phase)
     } else if (phase == 1) {
         if (s->turns) s->y = turned(s->y, s->room[1]);
     } else {
-        const long from = (phase - 2) * QUARTER, end = LEAST(from + QUARTER, s->rows), of_part = 2 * s->rows * SIDE;
+        const long from = (phase - 2) * QUARTER, end = MIN(from + QUARTER, s->rows), of_part = 2 * s->rows * SIDE;
         Lanes low = s->low;
         if (s->cuts)
             for (long i = from; i < end; i++)
@@ -268,8 +268,8 @@ static void set_later(Later *later, const Matrix *m, long first, long across, ui
     later->first = first;
     later->across = across;
     later->next = 0;
-    later->count = PIECES(m->terms, STEP) * across;
-    later->rate = PIECES(later->count * 1024, MOST(multiplied, 1));
+    later->count = CEIL_DIV(m->terms, STEP) * across;
+    later->rate = CEIL_DIV(later->count * 1024, MAX(multiplied, 1));
     later->due = 0;
     later->splitting.cuts = cuts;
     later->splitting.ahead.rows = 0;
@@ -279,7 +279,7 @@ static void set_later(Later *later, const Matrix *m, long first, long across, ui
         later->splitting.ahead = next_terms(m->at + STEP * m->row, m->row, 1, m->terms - STEP, m->rows);
     if (m->along && lower > 0 && m->row == m->terms)
         later->splitting.ahead = next_terms(m->at + (m->rows - lower) * m->row, m->row, 1,
-                                            LEAST(lower, across * m->of_tile), m->terms);
+                                            MIN(lower, across * m->of_tile), m->terms);
 }
 
 /* Begins with the next tile. Returns whether there is one. */
@@ -311,7 +311,7 @@ static inline void split_rest(Later *later)
         for (int phase = 0; phase < PHASES; phase++) split_phase(&later->splitting, phase);
 }
 
-static inline long tiles_of(const Matrix *m) { return PIECES(m->rows, 2 * m->of_tile) * 2; }
+static inline long tiles_of(const Matrix *m) { return CEIL_DIV(m->rows, 2 * m->of_tile) * 2; }
 static inline int has_nan(Lanes x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0; }
 
 /* `across` tiles of a matrix, from `first` on. Returns whether their parts do not add up to them, which they do behind

@@ -30,10 +30,10 @@
 #define LEAVE_TILES _tile_release
 #endif
 
-/* A piece of work has up to MOST_ROWS rows of a, DEEP terms at a time, half as many where both matrices are split as it
-   goes, and MOST_WIDE panels of b, which stay in the second cache. */
-enum { MOST_ROWS = 256, DEEP = 512, MOST_WIDE = 8, HALF_OF_B = MOST_WIDE * DEEP / STEP * OF_STEP / 2 };
-enum { HALF_OF_A = MOST_ROWS / STRIP * DEEP / STEP * OF_STEP / 2, FEW_ROWS = 8 * SIDE };
+/* A piece of work has up to MAX_ROWS rows of a, DEEP terms at a time, half as many where both matrices are split as it
+   goes, and MAX_PANELS panels of b, which stay in the second cache. */
+enum { MAX_ROWS = 256, DEEP = 512, MAX_PANELS = 8, HALF_OF_B = MAX_PANELS * DEEP / STEP * OF_STEP / 2 };
+enum { HALF_OF_A = MAX_ROWS / STRIP * DEEP / STEP * OF_STEP / 2, MIN_ROWS_FOR_FULL_TILES = 8 * SIDE };
 typedef struct {
     uint8_t palette, begin, none[14];
     uint16_t bytes[16];
@@ -93,12 +93,12 @@ static void multiply_joined(const uint32_t *a, long of_tile, long rows, const ui
     for (long first = 0; first < rows; first += SOME) {
         Lanes out[SOME][2];
         for (int r = 0; r < SOME; r++)
-            for (int v = 0; v < 2; v++) out[r][v] = LOAD(sums[LEAST(first + r, STRIP - 1)] + v * SIDE);
+            for (int v = 0; v < 2; v++) out[r][v] = LOAD(sums[MIN(first + r, STRIP - 1)] + v * SIDE);
         for (long k = 0; k < steps; k++)
             for (int upper = 0; upper < 2; upper++) {
                 float left[SOME][SIDE];
                 for (int r = 0; r < SOME; r++) {
-                    const long row = LEAST(first + r, rows - 1);
+                    const long row = MIN(first + r, rows - 1);
                     const uint32_t *at = a + (k * PARTS * 2 + row / of_tile) * of_tile * SIDE + row % of_tile * SIDE;
                     STORE(left[r], joined(at, 2 * of_tile * SIDE, upper));
                 }
@@ -110,7 +110,7 @@ static void multiply_joined(const uint32_t *a, long of_tile, long rows, const ui
                             out[r][v] = MULTIPLY_ADD(ALL(left[r][j]), right[v], out[r][v]);
                 }
             }
-        for (int r = 0; r < LEAST(rows - first, SOME); r++)
+        for (int r = 0; r < MIN(rows - first, SOME); r++)
             for (int v = 0; v < 2; v++) STORE(sums[first + r] + v * SIDE, out[r][v]);
     }
 }
@@ -121,7 +121,7 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
                        long start_row, float *c, long c_row, long steps, const End *end, int joins, Later *later,
                        const float *next, long next_row)
 {
-    const int tiles = PIECES(rows, of_tile), panels = PIECES(columns, SIDE);
+    const int tiles = CEIL_DIV(rows, of_tile), panels = CEIL_DIV(columns, SIDE);
     float room[STRIP][STRIP] __attribute__((aligned(64)));
     const int whole = rows == tiles * of_tile && columns == panels * SIDE && !joins;
     if (!whole && (start || joins)) {
@@ -135,7 +135,7 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
     }
     const int direct = whole && !end->norm && !end->rectifies;
     float *to = direct ? c : room[0];
-    const long to_row = direct ? c_row : STRIP, lines = PIECES(tiles * of_tile, steps);
+    const long to_row = direct ? c_row : STRIP, lines = CEIL_DIV(tiles * of_tile, steps);
 #define BEGIN(n, of_a, of_b) \
     if (start) LOAD_TILE(n, start + (n) % 2 * of_tile * start_row + (n) / 2 * SIDE, start_row * 4); else CLEAR_TILE(n);
 #define FINISH(n, of_a, of_b) STORE_TILE(n, to + (n) % 2 * of_tile * to_row + (n) / 2 * SIDE, to_row * 4);
@@ -166,7 +166,7 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
 }
 
 /* How many rows a tile of a has: so few that the last one is nearly full. */
-static inline long tile_rows(long rows) { return rows < FEW_ROWS ? PIECES(rows, PIECES(rows, SIDE)) : SIDE; }
+static inline long tile_rows(long rows) { return rows < MIN_ROWS_FOR_FULL_TILES ? CEIL_DIV(rows, CEIL_DIV(rows, SIDE)) : SIDE; }
 
 /* What `opbox_product` computes, by the matrix unit; `packed` is a where it `packs_a`, else b. Windows are of a where
    its terms lie along, else of b. */
@@ -177,24 +177,24 @@ UNUSED static void split_product(const float *all_a, const float *all_b, const f
     const Sizes s = *sizes;
     const int a_along = s.a_term == 1, b_along = s.b_term == 1;
     const long a_row = a_along ? s.a_row : s.a_term, b_row = b_along ? s.b_column : s.b_term;
-    const long panels = PIECES(s.columns, STRIP), slab = PIECES(PIECES(s.terms, s.slabs), STEP) * STEP;
+    const long panels = CEIL_DIV(s.columns, STRIP), slab = CEIL_DIV(CEIL_DIV(s.terms, s.slabs), STEP) * STEP;
     const long of_tile = tile_rows(s.rows), of_strip = 2 * of_tile;
     const int is_long = packed && (a_along || s.packs_a);
-    const long depth = PIECES(PIECES(slab, PIECES(slab, is_long ? DEEP : DEEP / 2)), STEP) * STEP;
+    const long depth = CEIL_DIV(CEIL_DIV(slab, CEIL_DIV(slab, is_long ? DEEP : DEEP / 2)), STEP) * STEP;
     /* Threads that have rows of their own split them once, where each would split all rows for its columns. */
-    const long whole = PIECES(PIECES(s.rows, of_strip), threads) * threads * of_strip;
+    const long whole = CEIL_DIV(CEIL_DIV(s.rows, of_strip), threads) * threads * of_strip;
     const int by_rows = packed && a_along && !s.packs_a && 10 * s.rows >= 3 * s.columns && 7 * whole <= 8 * s.rows;
-    const long apart = by_rows ? threads : PIECES(threads, s.batch * s.slabs * PIECES(panels, 2)); /* blocks for all */
-    const long most_blocks = MOST(PIECES(s.rows, MOST_ROWS), LEAST(apart, PIECES(s.rows, of_strip)));
-    const long block = PIECES(PIECES(s.rows, most_blocks), of_strip) * of_strip, blocks = PIECES(s.rows, block);
-    const long all_steps = PIECES(s.terms, STEP), others = s.batch * s.slabs * blocks;
+    const long apart = by_rows ? threads : CEIL_DIV(threads, s.batch * s.slabs * CEIL_DIV(panels, 2)); /* blocks for all */
+    const long most_blocks = MAX(CEIL_DIV(s.rows, MAX_ROWS), MIN(apart, CEIL_DIV(s.rows, of_strip)));
+    const long block = CEIL_DIV(CEIL_DIV(s.rows, most_blocks), of_strip) * of_strip, blocks = CEIL_DIV(s.rows, block);
+    const long all_steps = CEIL_DIV(s.terms, STEP), others = s.batch * s.slabs * blocks;
     const uint32_t *packed_a = s.packs_a ? (const uint32_t *)packed : 0, *packed_b = s.packs_a ? 0 : (void *)packed;
-    const long of_strips = PIECES(s.rows, of_strip) * all_steps * PARTS * of_strip * SIDE;
+    const long of_strips = CEIL_DIV(s.rows, of_strip) * all_steps * PARTS * of_strip * SIDE;
     const uint32_t *cut_a = packed_a + of_strips, *cut_b = packed_b + panels * all_steps * OF_STEP;
     const long wide = (packed_b ? 2 : 1) * HALF_OF_B / OF_STEP / (depth / STEP);
     long most = panels;
-    while (most > 2 && others * PIECES(panels, most) < threads) most = PIECES(most, 2);
-    const long group = PIECES(most, PIECES(most, wide));
+    while (most > 2 && others * CEIL_DIV(panels, most) < threads) most = CEIL_DIV(most, 2);
+    const long group = CEIL_DIV(most, CEIL_DIV(most, wide));
     Share units[threads];
     GIVE(units, others * panels);
     _Pragma("omp parallel num_threads(threads)")
@@ -208,13 +208,13 @@ UNUSED static void split_product(const float *all_a, const float *all_b, const f
         }
         __asm__ volatile("" : : "r"(&shapes) : "memory"); /* GCC 12 believes that eight bytes of it are read */
         SHAPE_TILES(&shapes);
-        FLUSHED PIECES_OF(units, unit, end, most, panels) {
+        FLUSHED EACH_PIECE(units, unit, end, most, panels) {
             const long from = unit % panels, first = unit / panels % blocks * block;
             const long number = unit / panels / blocks % s.slabs, item = unit / panels / blocks / s.slabs;
             const float *a = all_a + item * s.rows * s.terms, *b = all_b + item * s.terms * s.columns;
             float *c = all_c + item * s.rows * s.columns;
-            const long count = end - unit, rows = LEAST(s.rows - first, block), begin = number * slab;
-            const long stop = LEAST(s.terms, begin + slab), slices = PIECES(stop - begin, depth);
+            const long count = end - unit, rows = MIN(s.rows - first, block), begin = number * slab;
+            const long stop = MIN(s.terms, begin + slab), slices = CEIL_DIV(stop - begin, depth);
             float *out = number ? sums + (number - 1) * s.rows * s.columns : c;
             const long out_row = number ? s.columns : s.c_row;
             const float *added_to = number ? 0 : bias && addend ? c : addend;
@@ -226,12 +226,12 @@ UNUSED static void split_product(const float *all_a, const float *all_b, const f
             for (long p = from; packed_b && p < from + count; p++) joins |= cut_b[p];
             for (long r = 0; packed_a && r < rows; r += of_strip) joins |= cut_a[(first + r) / of_strip];
             /* What a turn multiplies, slices of terms for groups of panels, the turn before has split. */
-            for (long turn = 0, now = 0; turn <= PIECES(count, group) * slices; turn++, now = !now) {
-                const int goes_on = turn < PIECES(count, group) * slices;
+            for (long turn = 0, now = 0; turn <= CEIL_DIV(count, group) * slices; turn++, now = !now) {
+                const int goes_on = turn < CEIL_DIV(count, group) * slices;
                 if (goes_on) {
                     const long q = from + turn / slices * group, k = begin + turn % slices * depth;
-                    const long terms = LEAST(stop - k, depth);
-                    const long columns = LEAST(s.columns - q * STRIP, LEAST(from + count - q, group) * STRIP);
+                    const long terms = MIN(stop - k, depth);
+                    const long columns = MIN(s.columns - q * STRIP, MIN(from + count - q, group) * STRIP);
                     of_a[now] = (Matrix){a + first * s.a_row + k * s.a_term, a_row, terms, rows, 1, of_tile, a_along};
                     of_b[now] = (Matrix){b + k * s.b_term + q * STRIP * s.b_column, b_row, terms, columns, 1, SIDE,
                                          b_along, 1};
@@ -251,8 +251,8 @@ UNUSED static void split_product(const float *all_a, const float *all_b, const f
                 const Matrix *this_a = of_a + !now, *this_b = of_b + !now;
                 uint32_t *split_b = own_b + !now * HALF_OF_B, *split_a = own_a + !now * HALF_OF_A;
                 const long q = from + (turn - 1) / slices * group, k = begin + (turn - 1) % slices * depth;
-                const long width = LEAST(from + count - q, group), steps = PIECES(this_a->terms, STEP);
-                const long multiplied = PIECES(rows, of_strip) * width * steps;
+                const long width = MIN(from + count - q, group), steps = CEIL_DIV(this_a->terms, STEP);
+                const long multiplied = CEIL_DIV(rows, of_strip) * width * steps;
                 const int finishes = k + this_a->terms == stop;
                 const float *base = k > begin ? out : added_to;
                 joins |= has_nan(later[0].splitting.low) | has_nan(later[1].splitting.low);
@@ -283,11 +283,11 @@ UNUSED static void split_product(const float *all_a, const float *all_b, const f
                                                        : split_b + (p - q) * steps * OF_STEP;
                         const float *added = bias && !number ? bias + p * STRIP : 0;
                         const float *own_norm = norm && finishes ? norm + p * STRIP : 0;
-                        const End end = {own_norm, PIECES(s.columns, COLUMNS) * COLUMNS, s.rectifies && finishes};
+                        const End end = {own_norm, CEIL_DIV(s.columns, COLUMNS) * COLUMNS, s.rectifies && finishes};
                         float *to = out + (first + r) * out_row + p * STRIP;
                         const float *start = base ? base + (to - out) : added;
                         const float *next = p + 1 < q + width ? to + STRIP : to + of_strip * out_row + (q - p) * STRIP;
-                        split_tile(left, of_tile, LEAST(rows - r, of_strip), panel, LEAST(s.columns - p * STRIP, STRIP),
+                        split_tile(left, of_tile, MIN(rows - r, of_strip), panel, MIN(s.columns - p * STRIP, STRIP),
                                    start, base ? out_row : 0, to, out_row, steps, &end, joins, later, next, out_row);
                     }
                 }
@@ -305,12 +305,12 @@ static void split_strips(const float *a, uint32_t *packed, const Sizes *sizes, i
 {
     const Sizes s = *sizes;
     const int along = s.a_term == 1;
-    const long of_tile = tile_rows(s.rows), of_strip = 2 * of_tile, strips = PIECES(s.rows, of_strip);
-    const long numbers = PIECES(s.terms, STEP) * PARTS * of_strip * SIDE;
+    const long of_tile = tile_rows(s.rows), of_strip = 2 * of_tile, strips = CEIL_DIV(s.rows, of_strip);
+    const long numbers = CEIL_DIV(s.terms, STEP) * PARTS * of_strip * SIDE;
     uint32_t *cuts = packed + strips * numbers;
     IN_THREADS(n, strips, 1) FLUSHED {
         const Matrix rows = {a + n * of_strip * s.a_row, along ? s.a_row : s.a_term, s.terms,
-                             LEAST(s.rows - n * of_strip, of_strip), 1, of_tile, along, 0};
+                             MIN(s.rows - n * of_strip, of_strip), 1, of_tile, along, 0};
         cuts[n] = split_tiles(&rows, 0, 2, packed + n * numbers, 0);
         if (cuts[n]) split_tiles(&rows, 0, 2, packed + n * numbers, 1);
     }
@@ -322,7 +322,7 @@ static void split_strips(const float *a, uint32_t *packed, const Sizes *sizes, i
 UNUSED static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, long taps, int turned, int threads)
 {
     const Sizes s = *sizes;
-    const long panels = PIECES(s.columns, STRIP), terms = s.terms / taps, of_tap = PIECES(terms, STEP) * OF_STEP;
+    const long panels = CEIL_DIV(s.columns, STRIP), terms = s.terms / taps, of_tap = CEIL_DIV(terms, STEP) * OF_STEP;
     const int along = taps > 1 ? !turned : s.b_term == 1;
     const long column = taps == 1 ? s.b_column : turned ? taps : s.terms;
     const long row = taps > 1 ? taps * (turned ? s.columns : terms) : along ? s.b_column : s.b_term;
@@ -331,7 +331,7 @@ UNUSED static void split_panels(const float *b, uint32_t *packed, const Sizes *s
         for (int by_cuts = cuts[p] = 0; by_cuts < 2; by_cuts++) {
             for (long tap = 0; tap < taps; tap++) {
                 const Matrix columns = {b + p * STRIP * column + (turned ? taps - 1 - tap : tap), row, terms,
-                                        LEAST(s.columns - p * STRIP, STRIP), taps, SIDE, along, 1};
+                                        MIN(s.columns - p * STRIP, STRIP), taps, SIDE, along, 1};
                 cuts[p] |= split_tiles(&columns, 0, 2, packed + (p * taps + tap) * of_tap, by_cuts);
             }
             if (!cuts[p]) break;

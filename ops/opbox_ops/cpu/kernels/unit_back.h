@@ -27,7 +27,7 @@ typedef struct {
 
 /* Pairs of a step's gradients that stay in the second cache beside a thread's share of the weight. Of more a thread
    takes all units of some samples, and not all samples of some units. */
-enum { MOST_OF_STATE = 1 << 18 };
+enum { MAX_STATE_NUMBERS = 1 << 18 };
 
 static void back_lstm(const Steps *s, const Piece *p, const Gradients *a, Room *own, long t, long past,
                       const Loop *tanh)
@@ -93,13 +93,13 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
     const Steps s = *steps;
     const Gradients a = *arrays;
     const int gates = gates_of(&s);
-    const long blocks = PIECES(s.hidden, BLOCK), panels = PIECES(s.batch, BLOCK), pieces = blocks * panels;
+    const long blocks = CEIL_DIV(s.hidden, BLOCK), panels = CEIL_DIV(s.batch, BLOCK), pieces = blocks * panels;
     const long terms = gates * blocks, of_strip = terms * PARTS * STRIP * SIDE, of_state = panels * terms * OF_STEP;
-    const int by_panels = of_state > MOST_OF_STATE;
+    const int by_panels = of_state > MAX_STATE_NUMBERS;
     const uint32_t *strip_cuts = a.packed + blocks * of_strip;
     uint32_t *cuts = a.room + 2 * of_state;
     float *passed = (float *)(cuts + panels);
-    const int threads = LEAST(omp_get_max_threads(), pieces);
+    const int threads = MIN(omp_get_max_threads(), pieces);
     Share shares[(s.count + 1) * threads];
     for (long n = 0; n <= s.count; n++) GIVE(shares + n * threads, pieces);
     for (long p = 0; p < panels; p++) cuts[p] = 0;
@@ -160,14 +160,14 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
    split by cuts. */
 void opbox_unit_pack_back(const float *weight, uint32_t *packed, const Steps *steps)
 {
-    const long hidden = steps->hidden, blocks = PIECES(hidden, BLOCK), of_gate = blocks * PARTS * STRIP * SIDE;
-    const int gates = gates_of(steps), threads = LEAST(omp_get_max_threads(), blocks);
+    const long hidden = steps->hidden, blocks = CEIL_DIV(hidden, BLOCK), of_gate = blocks * PARTS * STRIP * SIDE;
+    const int gates = gates_of(steps), threads = MIN(omp_get_max_threads(), blocks);
     uint32_t *cuts = packed + blocks * gates * of_gate;
     IN_THREADS(n, blocks, 1) FLUSHED
         for (int by_cuts = cuts[n] = 0; by_cuts < 2; by_cuts++) {
             for (int g = 0; g < gates; g++) {
                 const Matrix units = {weight + g * hidden * hidden + n * BLOCK, hidden, hidden,
-                                      LEAST(hidden - n * BLOCK, BLOCK), 1, SIDE, 0, 0};
+                                      MIN(hidden - n * BLOCK, BLOCK), 1, SIDE, 0, 0};
                 cuts[n] |= split_tiles(&units, 0, 2, packed + (n * gates + g) * of_gate, by_cuts);
             }
             if (!cuts[n]) break;

@@ -50,9 +50,9 @@ static inline float *of_step(float *array, const Steps *s, long step, long rows)
 static inline Piece piece_of(const Steps *s, long block, long panel, const uint8_t *valid)
 {
     const long unit = block * BLOCK, sample = panel * BLOCK;
-    Piece p = {unit, unit * s->batch + sample, LEAST(s->hidden - unit, BLOCK), LEAST(s->batch - sample, BLOCK)};
+    Piece p = {unit, unit * s->batch + sample, MIN(s->hidden - unit, BLOCK), MIN(s->batch - sample, BLOCK)};
     for (int v = 0; v < 2; v++) {
-        const long columns = LEAST(p.columns - v * SIDE, SIDE);
+        const long columns = MIN(p.columns - v * SIDE, SIDE);
         p.goes_on[v] = p.parts[v] = columns > 0 ? first_numbers(columns) : 0;
         for (long j = 0; valid && j < columns; j++) p.goes_on[v] &= ~(!valid[sample + v * SIDE + j] << j);
     }
@@ -104,7 +104,7 @@ static inline void write_samples(const Piece *p, const float from[BLOCK][BLOCK],
             const Part part = first_numbers(p->rows - unit);
             turned((Lines){.at = from[unit] + sample, .row = BLOCK, .rows = SIDE, .apart = 1, .lanes = 0xffff},
                    turned_over);
-            for (long j = 0; j < LEAST(p->columns - sample, SIDE); j++)
+            for (long j = 0; j < MIN(p->columns - sample, SIDE); j++)
                 STORE_PART(samples + (sample + j) * row + unit, part, LOAD(turned_over + j * SIDE));
         }
 }
@@ -114,7 +114,7 @@ static inline void pass_on(const Piece *p, float from[BLOCK][BLOCK], uint32_t *n
 {
     for (long r = p->rows; r < BLOCK; r++)
         for (int v = 0; v < 2; v++) STORE(AT(from, r, v), ALL(0));
-    for (long v = 0; v < PIECES(p->columns, SIDE); v++, next += OF_TILE) {
+    for (long v = 0; v < CEIL_DIV(p->columns, SIDE); v++, next += OF_TILE) {
         Lanes low = ALL(0);
     UNROLL for (int i = 0; i < SIDE; i++)
             low = split(LOAD(AT(from, i, v)), LOAD(AT(from, SIDE + i, v)), next + i * SIDE, 2 * OF_TILE, low);

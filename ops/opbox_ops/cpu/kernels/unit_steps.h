@@ -105,12 +105,12 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
     const Steps s = *steps;
     const Arrays a = *arrays;
     const int gates = gates_of(&s);
-    const long blocks = PIECES(s.hidden, BLOCK), panels = PIECES(s.batch, BLOCK), pieces = blocks * panels;
+    const long blocks = CEIL_DIV(s.hidden, BLOCK), panels = CEIL_DIV(s.batch, BLOCK), pieces = blocks * panels;
     const long of_strip = blocks * PARTS * STRIP * SIDE, of_gate = blocks * (of_strip + 1);
     const long of_state = pieces * OF_STEP;
     uint32_t *cuts = a.room + 2 * of_state;
     float *state = (float *)(cuts + panels);
-    const int threads = LEAST(omp_get_max_threads(), pieces);
+    const int threads = MIN(omp_get_max_threads(), pieces);
     Share begin[threads], shares[s.count * threads];
     GIVE(begin, pieces);
     for (long n = 0; n < s.count; n++) GIVE(shares + n * threads, pieces);
@@ -174,7 +174,7 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
 /* The strips of a recurrent weight, gate by gate, and behind each gate's whether they are split by cuts. */
 void opbox_unit_pack(const float *weight, uint32_t *packed, const Steps *steps)
 {
-    const long hidden = steps->hidden, blocks = PIECES(hidden, BLOCK);
+    const long hidden = steps->hidden, blocks = CEIL_DIV(hidden, BLOCK);
     const Sizes gate = {.rows = hidden, .terms = hidden, .a_row = hidden, .a_term = 1};
     for (int g = 0; g < gates_of(steps); g++)
         split_strips(weight + g * hidden * hidden, packed + g * blocks * (blocks * PARTS * STRIP * SIDE + 1), &gate,

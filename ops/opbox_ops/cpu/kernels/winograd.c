@@ -146,7 +146,7 @@ void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const flo
     const int threads = omp_get_max_threads();
     IN_THREADS(job, panels * w.channels, MANY) {
         const float *from = du + job * PANEL;
-        for (int e = 0; e < 36; e++) SOON(from + e * of_u + 4 * PANEL);
+        for (int e = 0; e < 36; e++) PREFETCH(from + e * of_u + 4 * PANEL);
         float sums[36 * PANEL] __attribute__((aligned(64)));
         for (int e = 0; e < 36 && parts > 1; e++)
             for (int k = 0; k < PANEL; k += WIDTH) {

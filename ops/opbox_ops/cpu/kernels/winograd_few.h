@@ -7,41 +7,50 @@
 
 #include "winograd_tiles.h"
 
-/* FEW tiles at most; TERMS channels of a panel are transformed together, and BACK channels of a gradient. */
-enum { FEW = 64, TERMS = 64, BACK = 64, OF_U = TERMS * PANEL + AHEAD, OF_DU = BACK * PANEL + AHEAD };
+/* MAX_TILES_TOGETHER tiles at most; TERMS_TOGETHER channels of a panel are transformed together, and BACK channels of a
+ * gradient. */
+enum {
+    MAX_TILES_TOGETHER = 64,
+    TERMS_TOGETHER = 64,
+    BACK = 64,
+    OF_U = TERMS_TOGETHER * PANEL + AHEAD,
+    OF_DU = BACK * PANEL + AHEAD
+};
 
-/* y, as opbox_winograd gives it, to the bit. v has room for sizes->tiles tiles, FEW at most: TERMS channels of all of
-   them after the others, as they are read for each panel. */
+/* y, as opbox_winograd gives it, to the bit. v has room for sizes->tiles tiles, MAX_TILES_TOGETHER at most:
+   TERMS_TOGETHER channels of all of them after the others, as they are read for each panel. */
 void opbox_winograd_few(const float *restrict x, const Weight *weight, const float *g, const float *bias,
                         float *restrict y, float *restrict v, const Sizes *sizes, int adds)
 {
     const Sizes s = *sizes;
     const Weight w = *weight;
     const Grid grid = grid_of(&s);
-    const long of_v = s.tiles * TERMS + AHEAD, of_m = s.tiles * PANEL + AHEAD;
+    const long of_v = s.tiles * TERMS_TOGETHER + AHEAD, of_m = s.tiles * PANEL + AHEAD;
     const int threads = omp_get_max_threads();
     Share into[threads], panels[threads];
     GIVE(into, count_of(&s, &grid, 0));
     THREADS
     {
-        float u[36 * OF_U] __attribute__((aligned(64))), m[36 * (FEW * PANEL + AHEAD)] __attribute__((aligned(64)));
+        float u[36 * OF_U] __attribute__((aligned(64))),
+            m[36 * (MAX_TILES_TOGETHER * PANEL + AHEAD)] __attribute__((aligned(64)));
         for (long first = 0; first < grid.all; first += s.tiles) {
             const long count = count_of(&s, &grid, first);
             GIVE(panels, grid.panels);
             SHARED(into, t, SOME) {
                 const Place at = place_of(&grid, first + t);
                 for (long c = 0; c < s.channels; c += WIDTH)
-                    transform_data(&s, x, c, at, v + c / TERMS * 36 * of_v + t * TERMS + c % TERMS, of_v);
+                    transform_data(&s, x, c, at,
+                                   v + c / TERMS_TOGETHER * 36 * of_v + t * TERMS_TOGETHER + c % TERMS_TOGETHER, of_v);
             }
             BARRIER
             GIVE(into, count_of(&s, &grid, first + s.tiles));
             SHARED(panels, panel, 1) {
-                for (long k = 0; k < s.channels; k += TERMS) {
-                    const long depth = s.channels - k < TERMS ? s.channels - k : TERMS;
+                for (long k = 0; k < s.channels; k += TERMS_TOGETHER) {
+                    const long depth = s.channels - k < TERMS_TOGETHER ? s.channels - k : TERMS_TOGETHER;
                     for (long c = 0; c < depth; c++) transform_weight(&w, g, panel, k + c, u + c * PANEL, OF_U);
                     for (int e = 0; e < 36; e++)
-                        all_rows(v + (k / TERMS * 36 + e) * of_v, TERMS, 1, u + e * OF_U, m + e * of_m, PANEL, count,
-                                 depth, k > 0);
+                        all_rows(v + (k / TERMS_TOGETHER * 36 + e) * of_v, TERMS_TOGETHER, 1, u + e * OF_U,
+                                 m + e * of_m, PANEL, count, depth, k > 0);
                 }
                 Place at = place_of(&grid, first);
                 for (long t = 0; t < count; t++, at = next_place(&grid, at))

@@ -7,8 +7,8 @@
 
 #include "winograd_tiles.h"
 
-/* A lot has MOST_TILES at most, and LOT numbers of transformed data or gradients. */
-enum { LOT = 1 << 17, MOST_TILES = 48 };
+/* A lot has MAX_BLOCK_TILES at most, and BLOCK_NUMBERS numbers of transformed data or gradients. */
+enum { BLOCK_NUMBERS = 1 << 17, MAX_BLOCK_TILES = 48 };
 
 /* m [element][tile][PANEL] of a panel of u, of `panels`: the products of all elements of `count` tiles, whose rows of
    `terms` numbers lie `row` apart in v. */
@@ -18,7 +18,7 @@ static inline void multiply_lot(const float *v, long of_v, long row, const float
     for (int e = 0; e < 36; e++)
         for (long k = 0; k < terms; k += DEPTH)
             all_rows(v + e * of_v + k, row, 1, u + e * u_numbers(panels, terms) + (panel * terms + k) * PANEL,
-                     m + e * of_m, PANEL, count, LEAST(terms - k, DEPTH), k > 0);
+                     m + e * of_m, PANEL, count, MIN(terms - k, DEPTH), k > 0);
 }
 
 /* y, as opbox_winograd gives it, to the bit, in lots of sizes->tiles tiles. */
@@ -33,8 +33,8 @@ void opbox_winograd_lots(const float *restrict x, const float *restrict u, const
     GIVE(lots, (g.all + s.tiles - 1) / s.tiles);
     THREADS
     {
-        float v[LOT] __attribute__((aligned(64)));
-        float m[36 * (MOST_TILES * PANEL + AHEAD)] __attribute__((aligned(64)));
+        float v[BLOCK_NUMBERS] __attribute__((aligned(64)));
+        float m[36 * (MAX_BLOCK_TILES * PANEL + AHEAD)] __attribute__((aligned(64)));
         SHARED(lots, lot, 1) {
             const long first = lot * s.tiles, count = count_of(&s, &g, first);
             const Place begin = place_of(&g, first);
@@ -45,7 +45,7 @@ void opbox_winograd_lots(const float *restrict x, const float *restrict u, const
                 multiply_lot(v, of_v, row, u, g.panels, panel, m, of_m, count, s.channels);
                 at = begin;
                 for (long t = 0; t < count; t++, at = next_place(&g, at))
-                    for (long k = 0; k < LEAST(PANEL, s.filters - panel * PANEL); k += WIDTH)
+                    for (long k = 0; k < MIN(PANEL, s.filters - panel * PANEL); k += WIDTH)
                         transform_out(&s, &g, at, m + t * PANEL + k, of_m, bias, y, panel * PANEL + k, adds);
             }
         }
@@ -106,8 +106,8 @@ void opbox_winograd_lot_data_gradient(const float *restrict gy, const float *res
     GIVE(lots, (g.all + s.tiles - 1) / s.tiles);
     THREADS
     {
-        float v[LOT] __attribute__((aligned(64)));
-        float m[36 * (MOST_TILES * PANEL + AHEAD)] __attribute__((aligned(64)));
+        float v[BLOCK_NUMBERS] __attribute__((aligned(64)));
+        float m[36 * (MAX_BLOCK_TILES * PANEL + AHEAD)] __attribute__((aligned(64)));
         SHARED(lots, lot, 1) {
             const long first = lot * s.tiles, count = count_of(&s, &g, first);
             const Place begin = place_of(&g, first);
@@ -122,7 +122,7 @@ void opbox_winograd_lot_data_gradient(const float *restrict gy, const float *res
                 for (long t = 0; t < count; t++, at = next_place(&g, at)) {
                     const long down = at.row - s.above, right = at.column - s.before;
                     const int inside = down >= 0 && down + 6 <= s.height && right >= 0 && right + 6 <= s.width;
-                    for (long c = 0; c < LEAST(PANEL, s.channels - panel * PANEL); c += WIDTH)
+                    for (long c = 0; c < MIN(PANEL, s.channels - panel * PANEL); c += WIDTH)
                         if (inside && panel * PANEL + c + WIDTH <= s.channels)
                             add_tile(&s, at, m + t * PANEL + c, of_m, gx, panel * PANEL + c, 1);
                         else add_tile(&s, at, m + t * PANEL + c, of_m, gx, panel * PANEL + c, 0);
@@ -146,7 +146,7 @@ void opbox_winograd_lot_sums(const float *restrict x, const float *restrict gy, 
     GIVE(jobs, parts);
     THREADS
     {
-        float v[LOT] __attribute__((aligned(64))), z[LOT] __attribute__((aligned(64)));
+        float v[BLOCK_NUMBERS] __attribute__((aligned(64))), z[BLOCK_NUMBERS] __attribute__((aligned(64)));
         SHARED(jobs, part, 1) {
             const long begin = lots * part / parts, end = lots * (part + 1) / parts;
             for (long lot = begin; lot < end; lot++) {

@@ -31,8 +31,8 @@ enum {
 };
 #define THREADS _Pragma("omp parallel") FLUSHED
 #define BARRIER _Pragma("omp barrier")
-#define LEAST(x, y) ((x) < (y) ? (x) : (y))
-#define SOON(p) __builtin_prefetch(p)
+#define MIN(x, y) ((x) < (y) ? (x) : (y))
+#define PREFETCH(p) __builtin_prefetch(p)
 
 int opbox_winograd_width(void) { return WIDTH; }
 
@@ -73,7 +73,7 @@ static inline Grid grid_of(const Sizes *s)
 /* How many tiles are worked off together, from `first` on. */
 static inline long count_of(const Sizes *s, const Grid *g, long first)
 {
-    return first < g->all ? LEAST(g->all - first, s->tiles) : 0;
+    return first < g->all ? MIN(g->all - first, s->tiles) : 0;
 }
 
 static inline Place place_of(const Grid *g, long tile)
@@ -232,7 +232,7 @@ typedef struct { float *numbers; long filters, channels, of_filter, of_channel, 
 static inline long eights(const Weight *w, long panel)
 {
     const int together = w->of_row == TAPS * w->of_column && labs(w->of_column) == 1;
-    return together ? LEAST(w->filters - panel * PANEL, PANEL) / 8 * 8 : 0;
+    return together ? MIN(w->filters - panel * PANEL, PANEL) / 8 * 8 : 0;
 }
 
 /* G w G.T of a channel, for a panel of filters: element e to to + e * of_element. */
@@ -246,7 +246,7 @@ static inline void transform_weight(const Weight *w, const float *g, long panel,
     const float *from = w->numbers + panel * PANEL * w->of_filter + channel * w->of_channel;
     from -= backwards ? NUMBERS - 1 : 0;
     if (by_eight && w->of_filter == NUMBERS) /* lines that no stream of rows has announced */
-        for (long i = 0; i < NUMBERS * by_eight; i += 16) SOON(from + LATER * w->of_channel + i);
+        for (long i = 0; i < NUMBERS * by_eight; i += 16) PREFETCH(from + LATER * w->of_channel + i);
     for (long k = 0; k < by_eight; k += 8) {
         for (long i = 0; i + 8 <= NUMBERS; i += 8) turn(from + k * w->of_filter + i, w->of_filter, in[i] + k, PANEL);
         for (long j = k; j < k + 8; j++) in[NUMBERS - 1][j] = from[j * w->of_filter + NUMBERS - 1];

@@ -66,11 +66,13 @@ __all__ = [
 ]
 
 OPTIONS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-shared", "-w", *EXACT)
-MOST_SECONDS = 300
-"""For one kernel. It takes 0.1 to 0.3 s of a core, products in blocks 5 s; beside ten busy processes a minute."""
-MOST_KERNELS = 256
-"""Kernels that a process compiles at most: one that asks for more has formulas that differ each time."""
-MOST_FILES = 1024
+MAX_SECONDS = 300
+"""Maximum time of the compiler for one kernel. It takes 0.1 to 0.3 s of a core, products in blocks 5 s; beside ten busy
+processes a minute."""
+MAX_KERNELS = 256
+"""Maximum number of kernels that a process compiles: one that asks for more has formulas that differ each time."""
+MAX_FILES = 1024
+"""Maximum number of compiled kernels in the cache's folder."""
 MAX_LOGGED = 4000
 """Characters of a compiler's words that are logged, from their start: its first error is the one to mend."""
 _MAKING = "making-"
@@ -331,8 +333,8 @@ def _trusted(path: Path) -> bool:
 def _compile(compiler: str, text: str, path: Path) -> None:
     """Put the compiled text at `path`, whole or not at all."""
     global _compiled
-    if _compiled >= MOST_KERNELS:
-        raise OSError(f"this process has compiled {MOST_KERNELS}, which is the most that one does")
+    if _compiled >= MAX_KERNELS:
+        raise OSError(f"this process has compiled {MAX_KERNELS}, which is the most that one does")
     _compiled += 1
     _prune(path.parent)
     nice = shutil.which("nice")
@@ -345,7 +347,7 @@ def _compile(compiler: str, text: str, path: Path) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd=place,
-            timeout=MOST_SECONDS,
+            timeout=MAX_SECONDS,
             check=True,
         )
         with open(target, "rb+") as file:
@@ -364,9 +366,9 @@ def _prune(folder: Path) -> None:
             seconds = entry.stat().st_mtime
             if entry.name.endswith(".so"):
                 files.append((seconds, entry.path))
-            elif entry.name.startswith(_MAKING) and time.time() - seconds > 10 * MOST_SECONDS:
+            elif entry.name.startswith(_MAKING) and time.time() - seconds > 10 * MAX_SECONDS:
                 shutil.rmtree(entry.path, ignore_errors=True)
-    for _, path in sorted(files)[: max(len(files) - MOST_FILES, 0)]:
+    for _, path in sorted(files)[: max(len(files) - MAX_FILES, 0)]:
         with suppress(OSError):
             os.unlink(path)
 

@@ -16,8 +16,8 @@ SPIN_NS = 70_000
 """Time for which a thread without work spins before it sleeps, as long as it takes to wake one."""
 SPINS = 3000
 """Rounds of that where they cannot be measured: a processor's `pause` takes 12 to 50 ns."""
-LEAST, MOST = 1000, 10_000
-"""Rounds that are believed to be a measurement."""
+MIN_ROUNDS, MAX_ROUNDS = 1000, 10_000
+"""Minimum and maximum number of rounds that count as a measurement."""
 _COUNT = 1000
 PAUSES = kernel_text("pauses.c")
 """What a thread of libgomp's does in a round, beside looking for work."""
@@ -42,7 +42,7 @@ def rounds_of(pauses: Callable[[int], object] | None) -> int:
     if pauses is None:
         return SPINS
     shortest = min(_nanoseconds(pauses) for _ in range(5))
-    return max(LEAST, min(MOST, SPIN_NS * _COUNT // max(1, shortest)))
+    return max(MIN_ROUNDS, min(MAX_ROUNDS, SPIN_NS * _COUNT // max(1, shortest)))
 
 
 def _nanoseconds(pauses: Callable[[int], object]) -> int:

@@ -75,7 +75,7 @@ UNITS = (
     Unit("column_sums.c"),
     Unit("joined_rows.c"),
     Unit("layer_norm.c", (("BLOCK", 32),)),
-    Unit("lrn.c", (("MOST_NEIGHBOURS", 15),)),
+    Unit("lrn.c", (("MAX_NEIGHBOURS", 15),)),
     *[Unit("max_pooling.c", definitions) for definitions in ((), (("FLOAT16", 1),), (("BFLOAT16", 1),))],
     Unit("norm_numbers.c", threads=False),
     Unit("norm_sweeps.c"),

@@ -11,7 +11,7 @@ import numpy as np
 from ...bound_calls import as_one, nothing
 from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.bipartite_matching import BipartiteMatchingParams, op
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
 from .matching import MATCHED, PAIRS, match_block, match_temps, matching, soon_matched
 
@@ -54,10 +54,10 @@ def _(p: BipartiteMatchingParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
         return nothing
     (data,), calls = contiguous(ctx, inputs)
     batch, rows, columns = _sizes(data.shape)
-    limit = p.topk + 1 if p.topk > 0 else MOST
+    limit = p.topk + 1 if p.topk > 0 else MAX_ELEMENTS
     threshold = rounded_scalar(-p.threshold if p.is_ascend else p.threshold, data.dtype)
     sizes = map(np.int32, (rows, columns, p.is_ascend))
-    arguments = (data, *sizes, *ctx.temp, np.int32(min(limit, MOST)), threshold)
+    arguments = (data, *sizes, *ctx.temp, np.int32(min(limit, MAX_ELEMENTS)), threshold)
     calls.append(MATCH.call(ctx, data.dtype, batch, match_block(rows, columns), arguments))
     for out, partner in zip(outputs, ctx.temp[:2], strict=True):
         if out is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from ...bound_calls import as_one, nothing
 from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.box_nms import BoxNmsParams, backward, op
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import ROUNDED, rounded_scalar
 from .sort_rows import sort_calls, sort_temps
 from .suppress import OVERLAP, SIDES, Rule, suppress_calls, suppress_temps
@@ -118,7 +118,7 @@ def _temps(p: BoxNmsParams, call: CallSpec) -> list[Temp]:
 
 def _accepts(p: BoxNmsParams, call: CallSpec) -> bool:
     data = call.inputs[0]
-    return fits(call, data) and all(math.prod(temp.shape) <= MOST for temp in _temps(p, call))
+    return fits(call, data) and all(math.prod(temp.shape) <= MAX_ELEMENTS for temp in _temps(p, call))
 
 
 def _choose(p: BoxNmsParams, ctx: OpContext, data: Any) -> list[Callable[[], Any]]:

@@ -20,7 +20,7 @@ from ...compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ...infer import size_of
 from ...vision.deformable_psroi_pooling import MAX_SAMPLES, DeformablePSROIPoolingParams, backward, op
 from ...vision.region_samples import MAX_SAMPLES as MAX_ALL_SAMPLES
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits, scalar
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits, scalar
 from .arithmetic import PRODUCT
 from .region_lines import LINE, by_lines, line_call
 
@@ -249,7 +249,7 @@ def _fits(p: DeformablePSROIPoolingParams, call: CallSpec, inputs: Sequence[Arra
         fits(call, *inputs, out)
         and samples <= MAX_SAMPLES
         and n * samples <= MAX_ALL_SAMPLES
-        and 3 * n * classes * pooled**2 <= MOST
+        and 3 * n * classes * pooled**2 <= MAX_ELEMENTS
     )
 
 

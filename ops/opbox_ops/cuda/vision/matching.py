@@ -19,8 +19,8 @@ from ..kernel import threads_for
 __all__ = ["MATCHED", "PAIRS", "match_block", "match_temps", "matching", "soon_matched"]
 
 _THREADS = 512
-_MOST_SCORES = 1 << 35
-"""Scores that a block may read: about a second. Nothing else has the device while a kernel runs."""
+_MAX_SCORES = 1 << 35
+"""Maximum number of scores that a block reads: about a second. Nothing else has the device while a kernel runs."""
 MATCHED = "int *column_of, int *row_of, int *best_row, A *best, int limit, A threshold"
 """The last parameters of a kernel that matches: the four arrays of `match_temps`, and how many pairs are taken."""
 PAIRS = """__device__ bool better(A a, int a_row, int a_column, A b, int b_row, int b_column) {
@@ -120,7 +120,7 @@ def matching(score: str, before: str = "") -> str:
 
 def soon_matched(rows: int, columns: int) -> bool:
     """Return whether a block may match so many, should all columns seek another row each time."""
-    return rows * columns * min(rows, columns) <= _MOST_SCORES
+    return rows * columns * min(rows, columns) <= _MAX_SCORES
 
 
 def match_block(rows: int, columns: int) -> int:

@@ -16,7 +16,7 @@ from ...accumulation import accumulation_type
 from ...bound_calls import as_one, nothing
 from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.multibox_detection import MultiBoxDetectionParams, op
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
 from .sort_rows import sort_calls, sort_temps
 from .suppress import OVERLAP, SIDES, Rule, suppress_calls, suppress_temps
@@ -105,7 +105,7 @@ def _accepts(p: MultiBoxDetectionParams, call: CallSpec) -> bool:
     return (
         fits(call, *call.inputs, call.outputs[0])
         and call.inputs[0].shape[1] > 1
-        and all(math.prod(temp.shape) <= MOST for temp in _temps(p, call))
+        and all(math.prod(temp.shape) <= MAX_ELEMENTS for temp in _temps(p, call))
     )
 
 

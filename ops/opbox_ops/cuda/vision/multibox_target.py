@@ -14,8 +14,8 @@ import numpy as np
 
 from ...bound_calls import as_one, nothing
 from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ...vision.multibox_target import LEAST_OVERLAP, MultiBoxTargetParams, op
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
+from ...vision.multibox_target import MIN_OVERLAP, MultiBoxTargetParams, op
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
 from .matching import MATCHED, PAIRS, match_block, match_temps, matching, soon_matched
 from .sort_rows import sort_calls, sort_temps
@@ -170,7 +170,7 @@ def _accepts(p: MultiBoxTargetParams, call: CallSpec) -> bool:
     return (
         fits(call, *call.inputs, *call.outputs)
         and soon_matched(call.inputs[0].shape[1], call.inputs[1].shape[1])
-        and all(math.prod(temp.shape) <= MOST for temp in _temps(p, call))
+        and all(math.prod(temp.shape) <= MAX_ELEMENTS for temp in _temps(p, call))
     )
 
 
@@ -188,7 +188,7 @@ def _(p: MultiBoxTargetParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
         return rounded_scalar(value, dtype)
 
     sizes = map(np.int32, (n, true, width))
-    arguments = (anchor, label, real, *sizes, *ctx.temp[:4], np.int32(MOST), number(LEAST_OVERLAP))
+    arguments = (anchor, label, real, *sizes, *ctx.temp[:4], np.int32(MAX_ELEMENTS), number(MIN_OVERLAP))
     calls.append(MATCH.call(ctx, dtype, batch, match_block(n, true), arguments))
     sizes = map(np.int32, (batch * n, n, true, width, classes, padded, mining))
     numbers = map(number, (p.overlap_threshold, p.negative_mining_thresh, -np.inf))

@@ -16,7 +16,7 @@ from ...accumulation import accumulation_type
 from ...bound_calls import as_one, nothing
 from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.proposal import ProposalParams, anchors_of, multi_proposal, proposal
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import PRODUCT
 from .sort_rows import sort_calls, sort_temps
 from .suppress import SIDES, Rule, suppress_calls, suppress_temps
@@ -109,7 +109,9 @@ def _temps(p: ProposalParams, call: CallSpec) -> list[Temp]:
 
 
 def _accepts(p: ProposalParams, call: CallSpec) -> bool:
-    return fits(call, *call.inputs, call.outputs[0]) and all(math.prod(t.shape) <= MOST for t in _temps(p, call))
+    return fits(call, *call.inputs, call.outputs[0]) and all(
+        math.prod(t.shape) <= MAX_ELEMENTS for t in _temps(p, call)
+    )
 
 
 @multi_proposal.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)

@@ -17,7 +17,7 @@ import numpy as np
 from ...bound_calls import as_one, nothing
 from ...compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.psroi_pooling import PSROIPoolingParams, backward, op
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits, scalar
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits, scalar
 from .arithmetic import PRODUCT
 from .region_lines import LINE, by_lines, line_call
 
@@ -102,7 +102,7 @@ def _temps(p: PSROIPoolingParams, call: CallSpec) -> list[Temp]:
 
 def _accepts(p: PSROIPoolingParams, call: CallSpec) -> bool:
     rois = call.inputs[1]
-    return fits(call, call.inputs[0], rois, call.outputs[0]) and 4 * rois.shape[0] * p.pooled_size <= MOST
+    return fits(call, call.inputs[0], rois, call.outputs[0]) and 4 * rois.shape[0] * p.pooled_size <= MAX_ELEMENTS
 
 
 def _sizes(p: PSROIPoolingParams) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from ...compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, T
 from ...infer import size_of
 from ...vision.region_samples import MAX_REGIONS, MAX_SAMPLES
 from ...vision.roi_align import ROIAlignParams, align, backward
-from ..kernel import KERNELS, MOST, KernelTemplate, Moved, contiguous, fits, scalar
+from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits, scalar
 from .arithmetic import PRODUCT
 from .region_lines import LINE, by_lines, line_call
 
@@ -173,7 +173,7 @@ def _fits(p: ROIAlignParams, call: CallSpec, data: ArraySpec, rois: ArraySpec, o
     return (
         fits(call, data, rois, out)
         and n <= MAX_REGIONS
-        and n * max(_room(p, data.shape[2:]), 3 * sum(p.pooled_size)) <= MOST
+        and n * max(_room(p, data.shape[2:]), 3 * sum(p.pooled_size)) <= MAX_ELEMENTS
         and n * size_of(p.pooled_size) * ratio**2 <= MAX_SAMPLES
         and 2 * n * max(p.pooled_size) * ratio <= MAX_SAMPLES
     )

@@ -31,7 +31,7 @@ _BEFORE = """__device__ bool before(A a, int at, A b, int bt, int n) {
   return (a != a) == (b != b) ? at < bt : b != b;
 }
 """
-PIECES = KernelTemplate(
+TOGETHER = KernelTemplate(
     "opbox_sort_pieces",
     "A *keys, int *places, int n, int padded, int piece, int from, int to",
     f"""  __shared__ A key[{_PIECE}];
@@ -85,7 +85,7 @@ APART = KernelTemplate(
     (_WHAT, lambda: Moved(_MOVED, _MOVED)),
     _BEFORE,
 )
-KERNELS += [PIECES, APART]
+KERNELS += [TOGETHER, APART]
 
 
 def sort_temps(rows: int, n: int, dtype: Any) -> list[Temp]:
@@ -102,7 +102,7 @@ def sort_calls(ctx: OpContext, keys: Array, places: Array, n: int) -> list[Calla
 
     def pieces(first: int, last: int) -> Callable[[], Any]:
         arguments = (keys, places, *map(np.int32, (n, padded, piece, first, last)))
-        return PIECES.call(ctx, keys.dtype, rows * padded // piece, block, arguments)
+        return TOGETHER.call(ctx, keys.dtype, rows * padded // piece, block, arguments)
 
     calls = [pieces(2, piece)]
     size = 2 * piece

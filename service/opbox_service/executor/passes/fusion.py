@@ -4,7 +4,7 @@ A group grows while the next step that reads it computes element by element too 
 shape and in the same floating type. Other inputs may be repeated to that shape (a scalar, a bias, a row). The group
 stands where its last member stood, writes the values that others read, and leaves the rest in no array at all. It ends
 
-- where its formulas, its arrays or its members become many (`MOST_*`): what is made of them stays small;
+- where its formulas, its arrays or its members become many (`MAX_*`): what is made of them stays small;
 - where inputs that wait for it would make more bytes alive at once than there were at most without it.
 
 Results are the same to the last bit: `opbox_ops.expression.fused`. On a CPU values of 16 bits that flow within a group
@@ -33,13 +33,13 @@ from .live import LiveBytes
 
 __all__ = ["fusion"]
 
-MOST_STEPS = 12_000
-"""Steps of a plan that is fused, at most: 10,000 take 0.3 s of a core, and a graph of 10,000 nodes is to compile within
-a second, gradients too."""
-MOST_MEMBERS = 24
-MOST_ARRAYS = 24
+MAX_STEPS = 12_000
+"""Maximum number of steps of a plan that is fused: 10,000 take 0.3 s of a core, and a graph of 10,000 nodes is to
+compile within a second, gradients too."""
+MAX_MEMBERS = 24
+MAX_ARRAYS = 24
 """Maximum number of inputs and outputs of a group: a CUDA kernel names each by a letter."""
-MOST_LEAVES = 160
+MAX_LEAVES = 160
 """Maximum number of terms of a formula when written out, shared terms counted each time."""
 _WORK = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 def fusion(plan: Plan) -> Plan:
     """The plan with its groups; it logs what each stands for."""
-    if switches.is_off("fusion") or len(plan.steps) > MOST_STEPS:
+    if switches.is_off("fusion") or len(plan.steps) > MAX_STEPS:
         return plan
     groups = _Fusion(plan)
     if groups.candidates > 1:
@@ -213,7 +213,7 @@ class _Fusion:
         if groups:
             members = 1 + sum([len(other.members) for other in groups])
             arrays = sum([len(other.inputs) + len(other.outputs) for other in groups]) + len(inputs) + len(writes)
-            if members > MOST_MEMBERS or leaves > MOST_LEAVES or arrays - len(gone) > MOST_ARRAYS:
+            if members > MAX_MEMBERS or leaves > MAX_LEAVES or arrays - len(gone) > MAX_ARRAYS:
                 return None
             longer = {v: t for other in groups for v in other.inputs} | dict.fromkeys(inputs, t)
             if not self.live.change(longer, gone, self.live.peak):

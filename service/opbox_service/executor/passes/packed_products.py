@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from opbox_ops.compute import ArraySpec, CallSpec, OpReq
-from opbox_ops.nn.packed_product import LEAST_CALLS, PackedProduct, PackParams
+from opbox_ops.nn.packed_product import MIN_CALLS, PackedProduct, PackParams
 from opbox_ops.node import Node
 
 from ..allocation import bytes_of
@@ -44,7 +44,7 @@ def packed_products(plan: Plan, growth: float = GROWTH) -> Plan:
         if weight is not None and weight[0] == "arg" and alone:
             others = tuple(step.reads[i] for i in kind.reads[1:] if i < len(step.reads))
             products.setdefault((step.node.op, others, step.node.params, step.call), []).append(t)
-    products = {key: places for key, places in products.items() if len(places) >= LEAST_CALLS}
+    products = {key: places for key, places in products.items() if len(places) >= MIN_CALLS}
     if not products:
         return plan
     temps = [sum([bytes_of(temp.planned, temp.dtype) for temp in step.temps]) for step in plan.steps]
@@ -103,7 +103,7 @@ def _fitting(plan: Plan, alive: Any, places: list[int], nbytes: int, growth: flo
     A backward has most alive at its beginning, where forward has it at its end: there some products may do without.
     """
     left_out, most = 0, growth * max(int(alive.max()), plan.spare)
-    while len(places) - left_out >= LEAST_CALLS:
+    while len(places) - left_out >= MIN_CALLS:
         fitting = places[left_out:] if places[0] >= plan.forward_steps else places[: len(places) - left_out]
         beside = alive[fitting[0] : fitting[-1] + 1]
         if int(beside.max()) + nbytes <= most:
