@@ -27,8 +27,6 @@ ONE_THING_TWICE = {
 }
 """Class names that stand twice, with the reason."""
 KNOWN = {
-    "room": 135,
-    "rooms": 25,
     "turned": 52,
     "laid": 43,
     "lie": 13,

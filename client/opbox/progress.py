@@ -129,8 +129,8 @@ class TrainingBar:
             self._display.show({"text/html": html, "text/plain": f"{head} {percent}{tail}"})
         elif self._terminal:
             columns = shutil.get_terminal_size().columns
-            room = min(30, columns - len(head) - len(percent) - len(tail) - 5)
-            bar = f"{_bar(part, room)} " if part is not None and room >= 5 else ""
+            bar_width = min(30, columns - len(head) - len(percent) - len(tail) - 5)
+            bar = f"{_bar(part, bar_width)} " if part is not None and bar_width >= 5 else ""
             sys.stderr.write(f"\r{f'{head} {percent}{bar} {tail}'[: columns - 1]}\x1b[K")
             sys.stderr.flush()
             self._drawn = True

@@ -71,10 +71,10 @@ class Budget:
         self._lock = Lock()
 
     @property
-    def room(self) -> int:
+    def available(self) -> int:
         """Bytes that may still be reserved now, once idle ones are given up."""
         own = self.limit - self.used + self.idle
-        return own if self._parent is None else min(own, self._drawn - self.used + self._parent.room)
+        return own if self._parent is None else min(own, self._drawn - self.used + self._parent.available)
 
     @property
     def _free(self) -> int:

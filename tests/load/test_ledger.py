@@ -58,7 +58,7 @@ def test_an_idle_plan_goes_when_somebody_needs_its_memory(engine: Engine, owner:
     session = engine.sessions.create(owner)
     other = engine.sessions.create("carl")
     other.budget.take(50 * MIB)
-    assert session.budget.room == 150 * MIB
+    assert session.budget.available == 150 * MIB
     session.budget.take(150 * MIB)
     assert used(engine, "ann") == (150 * MIB if owner == "ann" else 0)
     with pytest.raises(QuotaError):

@@ -219,7 +219,7 @@ def test_budgets_draw_from_each_other_and_give_all_back() -> None:
     with pytest.raises(QuotaError, match="all your sessions"):
         second.take(4 * GRAIN)
     second.take(2 * GRAIN)
-    assert second.room <= GRAIN
+    assert second.available <= GRAIN
     with second.settling():
         second.reserve(GRAIN // 2)
         assert second.reserved == GRAIN // 2

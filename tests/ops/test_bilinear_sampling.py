@@ -61,8 +61,8 @@ def test_samples_and_gradients_are_those_of_the_formula(
     np.testing.assert_allclose(out, np.einsum("mnk,mck->mcn", weights, images), rtol=1e-12, atol=1e-12)
 
     gimages, gy, gx = np.empty_like(images), np.empty_like(y), np.empty_like(x)
-    room = temps(gradients=True)
-    sampling.sample_gradients(np, images, y, x, (HEIGHT, WIDTH), gsamples, gimages, (gy, gx), room, clamp=clamp)
+    scratch = temps(gradients=True)
+    sampling.sample_gradients(np, images, y, x, (HEIGHT, WIDTH), gsamples, gimages, (gy, gx), scratch, clamp=clamp)
     np.testing.assert_allclose(gimages, np.einsum("mnk,mcn->mck", weights, gsamples), rtol=1e-12, atol=1e-12)
     for slope, rises in ((gy, down), (gx, right)):
         np.testing.assert_allclose(slope, np.einsum("mnk,mck,mcn->mn", rises, images, gsamples), rtol=1e-11, atol=1e-12)

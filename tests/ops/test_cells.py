@@ -40,8 +40,8 @@ def cells() -> Cells:
 
 def context(specs: tuple[Any, Any], temps: Any, p: Any) -> OpContext:
     call = CallSpec("cpu", *(tuple([ArraySpec(array.shape, array.dtype) for array in side]) for side in specs))
-    rooms = tuple([np.zeros(temp.shape, temp.dtype) for temp in temps(p, call).values()])
-    return OpContext(np, CPU.special, CPU.random(0), CPU, Mode(is_train=True), temp=rooms, call=call)
+    scratches = tuple([np.zeros(temp.shape, temp.dtype) for temp in temps(p, call).values()])
+    return OpContext(np, CPU.special, CPU.random(0), CPU, Mode(is_train=True), temp=scratches, call=call)
 
 
 def computed(

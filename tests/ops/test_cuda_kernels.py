@@ -244,8 +244,8 @@ def test_a_reorder_moves_every_element(shape: tuple[int, ...], dtype: str, folde
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (8, 10, 9, 40), (1, 7, 300)])
 def test_the_gradient_of_a_bias_of_channels_last(shape: tuple[int, ...], folder: Path) -> None:
     gout = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    room = last_parts(ArraySpec(shape, gout.dtype), shape[-1])
-    parts, gbias = np.full(room.shape, 7, room.dtype), np.full(shape[-1], 7, np.float32)
+    temp = last_parts(ArraySpec(shape, gout.dtype), shape[-1])
+    parts, gbias = np.full(temp.shape, 7, temp.dtype), np.full(shape[-1], 7, np.float32)
     context = OpContext(Emulated(folder), None, None, backend_for("cpu"))
     last_bias_gradient(context, gout, parts, gbias)()
     total = gout.sum(tuple(range(len(shape) - 1)), dtype=np.float64)

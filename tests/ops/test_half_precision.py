@@ -319,16 +319,16 @@ def test_images_that_leave_no_room_are_computed_one_by_one(
     arrays = arrays_of(case, dtype)
     first = next(iter(arrays))
     arrays[first] = np.concatenate([arrays[first]] * 3)
-    graph, results, rooms = call_graph(case.op, case.attrs, list(arrays)), [], []
+    graph, results, counts = call_graph(case.op, case.attrs, list(arrays)), [], []
     with multiplying():
-        for room in (1 << 30, 1):
-            monkeypatch.setattr(half_precision, "ROOM", room)
+        for nbytes in (1 << 30, 1):
+            monkeypatch.setattr(half_precision, "SCRATCH_BYTES", nbytes)
             executor = bind(graph, args=arrays, backend=CPU, random=CPU.random(0))
             executor.forward()
             results.append(executor.outputs[0].astype("f4"))
             (step,) = [step for step in executor.plan.steps if step.node.op is not None]
-            rooms.append(step.temps[0].shape[0])
-    assert rooms == [len(arrays[first]), 1]
+            counts.append(step.temps[0].shape[0])
+    assert counts == [len(arrays[first]), 1]
     np.testing.assert_allclose(*results, rtol=ULP[dtype], atol=1e-4)  # sums in another order, rounded
 
 

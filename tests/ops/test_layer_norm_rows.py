@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.compute import Array
-from opbox_ops.nn.layer_norm_rows import LayerNormRows, layer_norm_rows, room_of
+from opbox_ops.nn.layer_norm_rows import LayerNormRows, layer_norm_rows, scratch_of
 from tests.machine import needs_vectors
 
 from .thread_counts import assert_same_bits
@@ -77,15 +77,15 @@ def test_gradients(kernel: LayerNormRows, shape: tuple[int, ...]) -> None:
     """All three, and each alone."""
     size = shape[-1]
     gout, data, gamma = numbers(*shape), numbers(*shape, seed=1, offset=-2), numbers(size, seed=2)
-    room = numbers(room_of(data.size // size, size), seed=3)
+    scratch = numbers(scratch_of(data.size // size, size), seed=3)
     outputs = empty(shape, (size,), (size,))
-    kernel.gradient([gout, data, gamma], outputs, room, EPS)()
+    kernel.gradient([gout, data, gamma], outputs, scratch, EPS)()
     for out, expected in zip(outputs, gradients(gout, data, gamma), strict=True):
         near(out, expected)
     for k in range(3):
         alone: list[Any] = [None, None, None]
         (alone[k],) = empty(outputs[k].shape)
-        kernel.gradient([gout, data, gamma], alone, room, EPS)()
+        kernel.gradient([gout, data, gamma], alone, scratch, EPS)()
         np.testing.assert_array_equal(alone[k], outputs[k])
 
 
@@ -111,7 +111,7 @@ def test_what_is_not_a_number_stays_in_its_row(kernel: LayerNormRows) -> None:
 BITS = """
 import sys
 import numpy as np
-from opbox_ops.nn.layer_norm_rows import layer_norm_rows, room_of
+from opbox_ops.nn.layer_norm_rows import layer_norm_rows, scratch_of
 from opbox_ops.cpu.onednn.library import library
 library()
 kernel = layer_norm_rows()
@@ -119,7 +119,7 @@ rng = np.random.default_rng(0)
 gout, data, gamma = (rng.standard_normal(shape).astype(np.float32) for shape in ((500, 200), (500, 200), (200,)))
 outputs = [np.empty_like(array) for array in (data, data, gamma, gamma)]
 kernel.forward([data, gamma, gamma], [outputs[0], None, None], 1e-5)()
-kernel.gradient([gout, data, gamma], outputs[1:], np.empty(room_of(500, 200), np.float32), 1e-5)()
+kernel.gradient([gout, data, gamma], outputs[1:], np.empty(scratch_of(500, 200), np.float32), 1e-5)()
 sys.stdout.write("".join(array.tobytes().hex() for array in outputs))
 """
 

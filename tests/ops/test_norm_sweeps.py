@@ -37,9 +37,9 @@ def matrices(shape: tuple[int, int], wild: bool = False) -> dict[str, Any]:
 
 def aligned(shape: tuple[int, int]) -> Any:
     """An array that begins where a line of the cache does."""
-    room = np.full(shape[0] * shape[1] + 16, 17, np.float32)
-    first = -room.ctypes.data % 64 // 4
-    return room[first : first + shape[0] * shape[1]].reshape(shape)
+    scratch = np.full(shape[0] * shape[1] + 16, 17, np.float32)
+    first = -scratch.ctypes.data % 64 // 4
+    return scratch[first : first + shape[0] * shape[1]].reshape(shape)
 
 
 def swept(shape: tuple[int, int], arrays: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def computed(
     """
     sweeps = NormSweeps(*shape)
     temps = tuple(np.full(temp.shape, 17, temp.dtype) for temp in sweeps.temps)
-    rooms = [np.full(shape[1], 17, np.float32) for _ in range(7)]
+    scratches = [np.full(shape[1], 17, np.float32) for _ in range(7)]
     names = ("mean", "inverse", "ggamma", "gbeta")
     out = {name: np.full(shape[1], 17, np.float32) for name in names}
     out |= {name: arrays[name].copy() for name in ("scale", "share", "less")}
@@ -88,14 +88,14 @@ def computed(
     if adds == "there":
         out["gx"] = addend
     gamma, moving = out["scale"], (out["share"], out["less"])
-    inputs, results = (gamma, arrays["shift"], *moving), (out["mean"], out["inverse"], *rooms[:2])
+    inputs, results = (gamma, arrays["shift"], *moving), (out["mean"], out["inverse"], *scratches[:2])
     forward = sweeps.forward(norm, x, out["y"], inputs, results, temps)
     backward = sweeps.backward(
         norm,
         (x, g, addend, None if less else out["gx"]),
         (*inputs, out["mean"], out["inverse"]),
         (None if less else out["ggamma"], out["gbeta"]),
-        rooms[2:],
+        scratches[2:],
         temps,
     )
     with np.errstate(all="ignore"):
@@ -193,10 +193,12 @@ def test_sweeps_allocate_nothing(monkeypatch: pytest.MonkeyPatch, folder: Path, 
     fresh(monkeypatch, mode)
     arrays, sweeps = matrices((300, 40)), NormSweeps(300, 40)
     temps = tuple(np.empty(temp.shape, temp.dtype) for temp in sweeps.temps)
-    rooms = np.ones((13, 40), np.float32)
+    scratches = np.ones((13, 40), np.float32)
     x, g = arrays["x"], arrays["g"]
-    forward = sweeps.forward(NORMS[0], x, x, rooms[:4], rooms[4:8], temps)
-    backward = sweeps.backward(NORMS[0], (x, g, None, g), rooms[:6], (rooms[6], rooms[7]), rooms[8:], temps)
+    forward = sweeps.forward(NORMS[0], x, x, scratches[:4], scratches[4:8], temps)
+    backward = sweeps.backward(
+        NORMS[0], (x, g, None, g), scratches[:6], (scratches[6], scratches[7]), scratches[8:], temps
+    )
     for _ in range(2):
         with counted() as sizes:
             forward(True)

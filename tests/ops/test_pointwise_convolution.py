@@ -63,7 +63,7 @@ def recipe_of(
     return pointwise_convolution(data, weight, added, out, (stride, (1, 1), pad), adds)
 
 
-def room(recipe: PointwiseConvolution) -> list[Array]:
+def scratch(recipe: PointwiseConvolution) -> list[Array]:
     return [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
 
 
@@ -81,12 +81,12 @@ def test_the_definition(stride: tuple[int, int], bias: bool, adds: bool) -> None
     expected = np.einsum("nhwc,fc->nhwf", data[:, :: stride[0], :: stride[1]].astype(np.float64), weight[:, :, 0, 0])
     expected = expected + (added if bias else 0) + (before if adds else 0)
     lying, packed = before.copy(), before.copy()
-    rooms, rest = room(recipe), [added] if bias else []
-    run = recipe.bind(rooms, (data, weight, lying, *rest))
+    scratches, rest = scratch(recipe), [added] if bias else []
+    run = recipe.bind(scratches, (data, weight, lying, *rest))
     run()
     # float32: sums of 18 products about 1
     np.testing.assert_allclose(lying, expected, rtol=1e-5, atol=1e-5)
-    recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
+    recipe.packed(scratch(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
     np.testing.assert_array_equal(packed, lying)
     with counted() as allocated:
         run()
@@ -108,15 +108,15 @@ def test_a_weight_packed_for_many_positions_gives_the_same_bits(
     outs = []
     for rows in (blocked_product.MANY_ROWS, 1):
         monkeypatch.setattr(blocked_product, "MANY_ROWS", rows)
-        rooms, out = [np.full(temp.shape, 17, temp.dtype) for temp in recipe.temps], before.copy()
-        run = recipe.bind(rooms, (data, weight, out, *rest))
+        scratches, out = [np.full(temp.shape, 17, temp.dtype) for temp in recipe.temps], before.copy()
+        run = recipe.bind(scratches, (data, weight, out, *rest))
         for factor in (1, 2, 0.5):
             weight *= np.float32(factor)
             out[...] = before
             run()
             outs.append(out.copy())
         packs = product_kernels == "blocks" and rows == 1
-        assert np.array_equal(rooms[1].view(np.uint8), np.full_like(rooms[1], 17).view(np.uint8)) != packs
+        assert np.array_equal(scratches[1].view(np.uint8), np.full_like(scratches[1], 17).view(np.uint8)) != packs
     np.testing.assert_array_equal(outs[3:], outs[:3])
     np.testing.assert_array_equal(outs[2], outs[0])
     assert not np.array_equal(outs[1], outs[0])
@@ -127,7 +127,7 @@ def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
     weight, out = np.ones((FILTERS, CHANNELS, 1, 1), np.float32), np.zeros((BATCH, *SIZE, FILTERS), np.float32)
     recipe, mode = recipe_of(), Mode(parameters=1)
     assert recipe is not None
-    run = recipe.packed(room(recipe), (data, weight, out), mode)
+    run = recipe.packed(scratch(recipe), (data, weight, out), mode)
     run()
     weight[:] = 2
     run()

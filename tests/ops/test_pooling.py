@@ -57,19 +57,19 @@ def test_both_ways_are_what_the_windows_say(geometry: Any) -> None:
             for p in inside:
                 spreaded[(n, c, *p)] += gout[(n, c, *at)]
 
-    room = Phases(np, taps, (2, 3)).needs("f")
+    nbytes = Phases(np, taps, (2, 3)).needs("f")
     with np.errstate(invalid="ignore"):
         for function, margin, expected in ((np.maximum, -9, top), (np.add, 0, total)):
-            phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
+            phases = Phases(np, taps, (2, 3), Space(np.empty(nbytes, np.uint8)))
             reduced = phases.narrowed(phases.reduce(function, phases.cut(data, margin, "f")))
             np.testing.assert_array_equal(reduced, expected)
         more = Space(np.empty(1 << 20, np.uint8))
         gdata = np.full(data.shape, np.nan, "f")
-        phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
+        phases = Phases(np, taps, (2, 3), Space(np.empty(nbytes, np.uint8)))
         phases.join(phases.route(gout, data, top, "f"), gdata)
         np.testing.assert_array_equal(gdata, routed)
         gdata = np.full(data.shape, np.nan, "f")
-        phases = Phases(np, taps, (2, 3), Space(np.empty(room, np.uint8)))
+        phases = Phases(np, taps, (2, 3), Space(np.empty(nbytes, np.uint8)))
         phases.join(phases.spread(phases.widened(gout)), gdata)
         np.testing.assert_array_equal(gdata, spreaded)
         gdata = np.zeros(data.shape, "f")

@@ -82,8 +82,8 @@ def test_the_definition(layer: Any, last: bool) -> None:
     gweight = np.full(expected.shape, np.nan, np.float32)
     if last:
         gweight = np.full((layer[1], *windows.kernel, windows.data[3]), np.nan, np.float32).transpose(LAST)
-    room = [np.full(size, np.nan, np.float32) for size in kernel.room(windows, layer[1])]
-    run = kernel.gradient(windows, (gout, data, gweight), (room[0], room[1]))
+    scratch = [np.full(size, np.nan, np.float32) for size in kernel.scratch(windows, layer[1])]
+    run = kernel.gradient(windows, (gout, data, gweight), (scratch[0], scratch[1]))
     with counted() as allocated:
         run()
     assert not allocated
@@ -98,8 +98,8 @@ def test_what_is_not_a_number_stays_in_its_taps(place: tuple[int, int]) -> None:
     windows, (gout, data) = windows_of(layer), arrays(layer)
     data[0, place[0], place[1], 1] = np.nan
     gweight = np.zeros((64, 3, 7, 7), np.float32)
-    room = [np.zeros(size, np.float32) for size in kernel.room(windows, 64)]
-    kernel.gradient(windows, (gout, data, gweight), (room[0], room[1]))()
+    scratch = [np.zeros(size, np.float32) for size in kernel.scratch(windows, 64)]
+    kernel.gradient(windows, (gout, data, gweight), (scratch[0], scratch[1]))()
     np.testing.assert_array_equal(np.isnan(gweight), np.isnan(by_definition(layer, gout, data)))
     assert not np.isnan(gweight[:, [0, 2]]).any()
 
@@ -113,8 +113,8 @@ kernel, rng = short_rows(), np.random.default_rng(0)
 windows = WindowSizes((1, 40, 41, 3), (20, 21), (7, 7), (2, 2), (1, 1), (3, 3))
 gout, data = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 20, 21, 64), (1, 40, 41, 3)))
 gweight = np.empty((64, 3, 7, 7), np.float32)
-room = [np.empty(size, np.float32) for size in kernel.room(windows, 64)]
-kernel.gradient(windows, (gout, data, gweight), tuple(room))()
+scratch = [np.empty(size, np.float32) for size in kernel.scratch(windows, 64)]
+kernel.gradient(windows, (gout, data, gweight), tuple(scratch))()
 sys.stdout.write(gweight.tobytes().hex())
 """
 

@@ -50,7 +50,7 @@ BACKWARD = [
 ]
 
 
-def room(recipe: SplitConvolution) -> list[Array]:
+def scratch(recipe: SplitConvolution) -> list[Array]:
     return [np.full(temp.shape, np.nan, np.float32) for temp in recipe.temps]
 
 
@@ -77,13 +77,13 @@ def test_forward(layer: Layer, bias: bool) -> None:
 
     def computed(recipe: Any, start: Array, **norm: Array) -> Array:
         out = start.copy()
-        run = recipe.bind(room(recipe), (*arrays[:2], out, *arrays[2:]), **norm)
+        run = recipe.bind(scratch(recipe), (*arrays[:2], out, *arrays[2:]), **norm)
         run()
         with counted() as allocated:
             np.copyto(out, start)
             run()
         assert not allocated
-        other, temps = start.copy(), room(recipe)
+        other, temps = start.copy(), scratch(recipe)
         packed = recipe.packed(temps, (*arrays[:2], other, *arrays[2:]), Mode(parameters=1), **norm)
         packed()
         np.testing.assert_array_equal(other, out)
@@ -112,7 +112,7 @@ def test_the_gradient_of_data(layer: Layer) -> None:
     recipe = split_data_gradient(layer.memories[2], layer.memories[1], layer.memories[0], layer.window)
     assert recipe is not None
     gdata = np.full(layer.data, np.nan, np.float32)
-    recipe.bind(room(recipe), (gout, weight, gdata))()
+    recipe.bind(scratch(recipe), (gout, weight, gdata))()
     padded = layer.padded()
     for i, j, rows, columns in layer.places():
         padded[:, rows, columns] += gout @ weight[:, :, i, j].astype(np.float64)

@@ -306,11 +306,11 @@ def test_windows_of_channels_that_do_not_fill_a_tile_are_refused(kernel: Blocked
 
 def test_room_for_a_packed_matrix_that_is_missing_is_refused(kernel: BlockedProduct) -> None:
     sizes = ProductSizes(40, 64, 64, (False, True), reads_packed=True)
-    (a, b), room = factors(sizes), np.zeros(sizes.packed - 1, np.float32)
+    (a, b), scratch = factors(sizes), np.zeros(sizes.packed - 1, np.float32)
     with pytest.raises(AssertionError):
-        kernel.pack(sizes, b, room)
+        kernel.pack(sizes, b, scratch)
     with pytest.raises(AssertionError):
-        kernel.product(sizes, (a, b, None, np.zeros((40, 64), np.float32)), packed=room)
+        kernel.product(sizes, (a, b, None, np.zeros((40, 64), np.float32)), packed=scratch)
 
 
 def test_which_products_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from opbox_ops.cpu.algorithms.unit_steps import (
     compiled,
     fits,
     packed_numbers,
-    room_numbers,
+    scratch_numbers,
     unit_steps,
 )
 from opbox_ops.cpu.computes import recurrent
@@ -66,7 +66,7 @@ def drawn(mode: str, hidden: int, batch: int) -> Arrays:
         "gates": np.full((STEPS, gates, batch), np.nan, np.float32),
         "extra": np.full((STEPS, hidden, batch), np.nan, np.float32) if extra else None,
         "states": np.full((STEPS, batch, 2 * hidden), np.nan, np.float32)[..., hidden:],
-        "room": np.full(room_numbers(sizes), np.nan, np.float32),
+        "scratch": np.full(scratch_numbers(sizes), np.nan, np.float32),
     }
 
 
@@ -99,7 +99,7 @@ def drawn_back(steps: UnitSteps, mode: str, hidden: int, batch: int, forward: ra
         "gout": numbers(STEPS, batch, hidden + 5)[..., :hidden],
         "gstate": numbers(batch, hidden),
         "gcell": numbers(hidden, batch),
-        "room": np.full(room_numbers(sizes, back=True), np.nan, np.float32),
+        "scratch": np.full(scratch_numbers(sizes, back=True), np.nan, np.float32),
     }
 
 

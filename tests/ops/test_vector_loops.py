@@ -65,12 +65,12 @@ def test_rows_of_any_length_and_step(name: str, size: int) -> None:
     assert loop is not None
     numbers = np.linspace(-120, 120, 3 * size + 1, dtype=FLOAT32)
     for data in (numbers[1 : size + 1], numbers[: 3 * size : 3], numbers[size - 1 :: -1][:size], numbers[:1]):
-        room = np.full(2 * size + 2, 7, FLOAT32)
-        for out in (room[1 : size + 1], room[1 : 2 * size + 1 : 2]):
-            room[:] = 7
+        padded = np.full(2 * size + 2, 7, FLOAT32)
+        for out in (padded[1 : size + 1], padded[1 : 2 * size + 1 : 2]):
+            padded[:] = 7
             run(loop, data, out)
             assert out.tobytes() == np.broadcast_to(numpys(name, data), out.shape).tobytes()
-            assert room[0] == room[-1] == 7, "a number beside the row was written"
+            assert padded[0] == padded[-1] == 7, "a number beside the row was written"
 
 
 @needs_vectors

@@ -66,7 +66,7 @@ def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
     return out, gpadded[:, above : above + layer.data[1], before : before + layer.data[2]], gweight
 
 
-def room(recipe: Any) -> list[Array]:
+def scratch(recipe: Any) -> list[Array]:
     """Temporaries that hold garbage."""
     return [np.full(temp.shape, np.nan, temp.dtype) for temp in recipe.temps]
 
@@ -94,9 +94,9 @@ def test_a_convolution(layer: Layer, bias: bool, adds: bool) -> None:
     assert recipe is not None
     outs = [before.copy() if adds else np.full(layer.out, np.nan, np.float32) for _ in range(2)]
     rest = [added] if bias else []
-    without_allocation(recipe.bind(room(recipe), (data, weight, outs[0], *rest)))
+    without_allocation(recipe.bind(scratch(recipe), (data, weight, outs[0], *rest)))
     close(outs[0], by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
-    recipe.packed(room(recipe), (data, weight, outs[1], *rest), Mode(parameters=1))()
+    recipe.packed(scratch(recipe), (data, weight, outs[1], *rest), Mode(parameters=1))()
     np.testing.assert_array_equal(*outs)
 
 
@@ -107,7 +107,7 @@ def test_the_gradient_of_data(layer: Layer) -> None:
     recipe = data_by_windows(o, w, d, layer.window)
     assert recipe is not None
     gdata = np.full(layer.data, np.nan, np.float32)
-    without_allocation(recipe.bind(room(recipe), (gout, weight, gdata)))
+    without_allocation(recipe.bind(scratch(recipe), (gout, weight, gdata)))
     close(gdata, by_definition(layer)[1])
 
 
@@ -120,7 +120,7 @@ def test_the_gradient_of_the_weight(layer: Layer, bias: bool) -> None:
     recipe = weight_by_windows(o, d, w, memory, layer.window)
     assert recipe is not None
     gweight, gbias = np.full(layer.weight, np.nan, np.float32), np.full(layer.filters, np.nan, np.float32)
-    without_allocation(recipe.bind(room(recipe), (gout, data, gweight, *([gbias] if bias else []))))
+    without_allocation(recipe.bind(scratch(recipe), (gout, data, gweight, *([gbias] if bias else []))))
     close(gweight, by_definition(layer)[2])
     if bias:
         close(gbias, gout.sum((0, 1, 2), np.float64))
@@ -165,7 +165,7 @@ import sys
 import numpy as np
 from opbox_ops.cpu.algorithms.blocked_product import blocked_product
 from opbox_ops.cpu.computes import window_products as w
-from tests.ops.test_window_products import LAYERS, room
+from tests.ops.test_window_products import LAYERS, scratch
 w.blocked_kernel, w.FILTERS, w.MIN_WEIGHT_NUMBERS = blocked_product, 0, 0
 layer = LAYERS[5]
 data, weight, gout = layer.arrays()
@@ -178,7 +178,7 @@ recipes = (
 )
 arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
 for recipe, of_recipe in zip(recipes, arrays):
-    recipe.bind(room(recipe), of_recipe)()
+    recipe.bind(scratch(recipe), of_recipe)()
 sys.stdout.write("".join(result.tobytes().hex() for result in results))
 """
 

@@ -149,7 +149,7 @@ def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
     return out, gpadded[:, above : above + layer.size[0], before : before + layer.size[1]], gweight
 
 
-def room(recipe: Any) -> list[Array]:
+def scratch(recipe: Any) -> list[Array]:
     """Temporaries that hold garbage."""
     return [np.full(temp.shape, np.nan, temp.dtype) for temp in recipe.temps]
 
@@ -174,7 +174,7 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
     assert recipe is not None
     out, packed = (before.copy() if adds else np.full(layer.out, np.nan, np.float32) for _ in range(2))
     rest = [added] if bias else []
-    run = recipe.bind(room(recipe), (data, weight, out, *rest))
+    run = recipe.bind(scratch(recipe), (data, weight, out, *rest))
     with counted() as allocated:
         run()
     assert not allocated
@@ -182,11 +182,11 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
     many = recipe.tiling.all >= winograd_convolution.MIN_TILES_PACKED
     assert bool(recipe.packs) == (lots in (WHOLE, OWN, PACKABLE) or many)
     if recipe.packs:
-        recipe.packed(room(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
+        recipe.packed(scratch(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
         np.testing.assert_array_equal(packed, out)
     positive = before.copy()
     rectifying = rectified(recipe)
-    rectifying.bind(room(rectifying), (data, weight, positive, *rest))()
+    rectifying.bind(scratch(rectifying), (data, weight, positive, *rest))()
     np.testing.assert_array_equal(positive, np.maximum(out, 0))
     check_normalized(recipe, (data, weight, before.copy(), *rest), out)
 
@@ -199,7 +199,7 @@ def test_the_gradient_of_data(layer: Layer, lots: str) -> None:
     recipe = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
     assert recipe is not None
     gdata = np.full(layer.data, np.nan, np.float32)
-    run = recipe.bind(room(recipe), (gout, weight, gdata))
+    run = recipe.bind(scratch(recipe), (gout, weight, gdata))
     with counted() as allocated:
         run()
     assert not allocated
@@ -220,7 +220,7 @@ def test_the_gradient_of_the_weight(layer: Layer, lots: str, bias: bool, last: b
     assert recipe is not None
     gweight = np.full([layer.weight[axis] for axis in ((0, 2, 3, 1) if last else range(4))], np.nan, np.float32)
     gbias = np.full(layer.filters, np.nan, np.float32)
-    run = recipe.bind(room(recipe), (gout, data, gweight, *([gbias] if bias else [])))
+    run = recipe.bind(scratch(recipe), (gout, data, gweight, *([gbias] if bias else [])))
     with counted() as allocated:
         run()
     assert not allocated
@@ -238,7 +238,7 @@ def test_a_weight_with_its_channels_last(layer: Layer) -> None:
     recipe = winograd_convolution.winograd_convolution(d, w, None, o, layer.window)
     assert recipe is not None
     out = np.empty(layer.out, np.float32)
-    recipe.bind(room(recipe), (data, np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), out))()
+    recipe.bind(scratch(recipe), (data, np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), out))()
     assert_close(out, by_definition(layer)[0])
 
 
@@ -248,7 +248,7 @@ def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
     out, mode = np.zeros(layer.out, np.float32), Mode(parameters=1)
     recipe = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
     assert recipe is not None
-    run = recipe.packed(room(recipe), (data, weight, out), mode)
+    run = recipe.packed(scratch(recipe), (data, weight, out), mode)
     run()
     first = out.copy()
     weight *= 2
@@ -267,7 +267,7 @@ def test_nan_stays_in_sight() -> None:
     recipe = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
     assert recipe is not None
     out = np.empty(layer.out, np.float32)
-    recipe.bind(room(recipe), (data, weight, out))()
+    recipe.bind(scratch(recipe), (data, weight, out))()
     assert np.isnan(out[0, 4:7, 4:7]).all()
     assert not np.isnan(out[0, 8:]).any()
     assert not np.isnan(out[0, :, 8:]).any()
@@ -356,7 +356,7 @@ def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for recipe, of_recipe, result, expected in zip(recipes, arrays, results, (out, gdata, gweight), strict=True):
         assert isinstance(recipe, by_images.ByImages)
         assert recipe.implementation == "winograd"
-        recipe.bind(room(recipe), of_recipe)()
+        recipe.bind(scratch(recipe), of_recipe)()
         assert_close(result, expected)
 
 
@@ -376,7 +376,7 @@ THREADS_SCRIPT = """
 import sys
 import numpy as np
 from opbox_ops.cpu.computes import winograd_convolution as w
-from tests.ops.test_winograd import Layer, room
+from tests.ops.test_winograd import Layer, scratch
 w.WORTH = 1e9
 for name, value in SETTINGS.items():
     setattr(w, name, value)
@@ -391,7 +391,7 @@ recipes = (
 )
 arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
 for recipe, of_recipe in zip(recipes, arrays):
-    recipe.bind(room(recipe), of_recipe)()
+    recipe.bind(scratch(recipe), of_recipe)()
 sys.stdout.write("".join(result.tobytes().hex() for result in results))
 """
 
@@ -407,7 +407,7 @@ def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> Non
     filters = expected.shape[-1]
     norm = np.random.default_rng(5).uniform(-1, 1, (3, filters + 8)).astype(np.float32)
     (mean, scale, shift), rectifying, out = norm[:, :filters], rectified(recipe), arrays[2]
-    rectifying.bind(room(rectifying), arrays, norm=norm)()
+    rectifying.bind(scratch(rectifying), arrays, norm=norm)()
     np.testing.assert_array_equal(out, np.maximum((expected - mean) * scale + shift, 0))
 
 
@@ -437,10 +437,10 @@ def test_vectors_of_16_and_of_8(layer: Layer, lots: str, width: int, monkeypatch
     )
     arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
     for recipe, of_recipe, result, expected in zip(recipes, arrays, results, by_definition(layer), strict=True):
-        recipe.bind(room(recipe), of_recipe)()
+        recipe.bind(scratch(recipe), of_recipe)()
         assert_close(result, expected)
     positive, rectifying = np.empty_like(results[0]), rectified(recipes[0])
-    rectifying.bind(room(rectifying), (data, weight, positive))()
+    rectifying.bind(scratch(rectifying), (data, weight, positive))()
     np.testing.assert_array_equal(positive, np.maximum(results[0], 0))
     check_normalized(recipes[0], (data, weight, positive), results[0])
 

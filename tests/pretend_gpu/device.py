@@ -198,12 +198,12 @@ def allocate(size: int) -> int:
     """Memory on the current device; OUT_OF_MEMORY when there is not enough."""
     if state.used[state.current] + size > BYTES:
         raise CudaError(OUT_OF_MEMORY)
-    room = -(-max(size, 1) // 512) * 512 + 2 * GUARD_BYTES
-    base = _libc.aligned_alloc(512, room)
+    nbytes = -(-max(size, 1) // 512) * 512 + 2 * GUARD_BYTES
+    base = _libc.aligned_alloc(512, nbytes)
     if not base:
         raise CudaError(OUT_OF_MEMORY)
     address = int(base) + GUARD_BYTES
-    ctypes.memset(base, GUARD, room)
+    ctypes.memset(base, GUARD, nbytes)
     ctypes.memset(address, PATTERN, size)
     state.live[address] = (size, state.current)
     bisect.insort(state.starts, address)

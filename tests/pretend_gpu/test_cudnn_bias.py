@@ -235,8 +235,8 @@ def test_another_device_keeps_to_the_workspace_that_was_planned(monkeypatch: pyt
     """The plan was made where two steps in no workspace are taken, and is bound where one step would need some."""
     arrays = numbers("float32")
     expected, _ = computed(arrays, ATTRS, "cpu")
-    for room, steps in ((0, [TWO, "launch"]), (1 << 20, [ONE])):
-        monkeypatch.setattr("opbox_ops.cudnn.convolution._room", lambda ctx, room=room: room)
+    for nbytes, steps in ((0, [TWO, "launch"]), (1 << 20, [ONE])):
+        monkeypatch.setattr("opbox_ops.cudnn.convolution._workspace_bytes", lambda ctx, nbytes=nbytes: nbytes)
         forget()
         got, watch = computed(arrays, ATTRS)
         assert named(watch) == steps

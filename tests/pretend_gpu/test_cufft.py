@@ -125,18 +125,18 @@ def test_plans_on_two_streams_use_one_of_cuffts(gpu: Any) -> None:
 
 def test_an_output_at_an_odd_address_has_its_numbers(cupy: Any) -> None:
     backend = backend_for("gpu:0")
-    room, head = cupy.zeros(13, "f"), numbers((6,))
+    padded, head = cupy.zeros(13, "f"), numbers((6,))
     executor = bind(
         load(mx.sym.contrib.ifft(mx.sym.Variable("x")).tojson()),
         args={"x": backend.put(numbers((12,)))},
-        grads={"x": room[1:]},
+        grads={"x": padded[1:]},
         grad_req={"x": "write"},
         backend=backend,
         random=backend.random(0),
     )
     executor.forward(is_train=True)
     executor.backward([backend.put(head)])
-    np.testing.assert_allclose(room.get()[1:], paired(np.fft.fft(head)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(padded.get()[1:], paired(np.fft.fft(head)), rtol=1e-5, atol=1e-5)
 
 
 def test_without_the_library_cupy_transforms_and_the_log_says_so_once(

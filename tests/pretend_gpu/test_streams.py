@@ -171,7 +171,7 @@ def test_without_page_locked_memory_arrays_are_sent_all_the_same(gpu: Any) -> No
             array = backend.put(numbers(LARGE))
             gpu.fail_next("hostAlloc", gpu.OUT_OF_MEMORY)
             np.testing.assert_array_equal(backend.get(array), numbers(LARGE))
-    assert admit.room[False] == 1 << 30, "what could not be had is not counted"
+    assert admit.available[False] == 1 << 30, "what could not be had is not counted"
     backend.close()
 
 
@@ -236,12 +236,12 @@ class Refused:
     """Counts what a backend asks for, and refuses more than it may have."""
 
     def __init__(self, device: int = 1 << 40, host: int = 1 << 40) -> None:
-        self.room = {True: device, False: host}
+        self.available = {True: device, False: host}
 
     def __call__(self, nbytes: int, on_device: bool) -> None:
-        if nbytes > self.room[on_device]:
+        if nbytes > self.available[on_device]:
             raise QuotaError(f"{nbytes} bytes are too many")
-        self.room[on_device] -= nbytes
+        self.available[on_device] -= nbytes
 
 
 def square(backend: Any) -> Any:
@@ -264,10 +264,10 @@ def test_what_a_quota_refuses_is_done_without(gpu: Any, device: int, host: int) 
             np.testing.assert_array_equal(backend.get(array), numbers(size) + 1)
         np.testing.assert_array_equal(square(backend), np.full((3, 3), 12))
     pinned = sum(ring.size for ring in (backend._staging._uploads, backend._staging._downloads) if ring is not None)
-    assert pinned == host - admit.room[False], "all of it has been counted"
+    assert pinned == host - admit.available[False], "all of it has been counted"
     apart = 0 if backend._staging._apart is None else staging.UPLOAD_RING
     workspace = cublas._handles[0]._workspaces[backend.stream.ptr].mem.size
-    assert apart + workspace == device - admit.room[True]
+    assert apart + workspace == device - admit.available[True]
     assert (workspace, apart > 0) == ((4 << 20, False) if device == 4 << 20 else (32 << 20, host == 1 << 30))
     backend.close()
 

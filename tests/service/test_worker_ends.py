@@ -54,13 +54,13 @@ class System:
     """Starts small processes instead of workers, and none while it has no room."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.room = True
+        self.has_memory = True
         self.refusals = 0
         self._start = subprocess.Popen
         monkeypatch.setattr(subprocess, "Popen", self._popen)
 
     def _popen(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        if not self.room:
+        if not self.has_memory:
             self.refusals += 1
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
         fd = next(part for part in command if part.isdigit())
@@ -96,7 +96,7 @@ def request_for_a_session(owner: str = "ann") -> RawRequest:
 def test_a_worker_that_cannot_be_started_has_ended(system: System) -> None:
     async def work() -> None:
         settings, ended = Settings(), list[Worker]()
-        system.room = False
+        system.has_memory = False
         worker = Worker(settings, ended.append, DeviceTimes(), books_of(settings))
         with pytest.raises(WorkerDiedError, match="Resource temporarily unavailable"):
             await worker.start()
@@ -130,10 +130,10 @@ def test_the_only_worker_is_replaced_when_there_is_room_again(system: System) ->
         settings = Settings(workers=1, code_sessions=0)
         pool = ProcessPool(settings, books_of(settings))
         await pool.start()
-        system.room = False
+        system.has_memory = False
         pool._workers[0].kill()
         await until(lambda: system.refusals >= 2)
-        system.room = True
+        system.has_memory = True
         await until(lambda: pool.ready)
         await pool.stop(1)
 
@@ -143,7 +143,7 @@ def test_the_only_worker_is_replaced_when_there_is_room_again(system: System) ->
 def test_a_server_whose_workers_cannot_be_started_says_so_and_stops(system: System) -> None:
     async def work() -> None:
         settings = Settings(workers=2, code_sessions=0)
-        system.room = False
+        system.has_memory = False
         with pytest.raises(WorkerDiedError, match="could not be started"):
             await ProcessPool(settings, books_of(settings)).start()
 
@@ -156,10 +156,10 @@ def test_an_owner_gets_a_worker_when_there_is_room_again(system: System) -> None
         pool = ProcessPool(settings, books_of(settings))
         await pool.start()
         assert pool._own is not None
-        system.room = False
+        system.has_memory = False
         assert await pool._own.open("ann") is None, "the owner shares a worker then"
         assert pool._own.workers == []
-        system.room = True
+        system.has_memory = True
         own = await pool._own.open("ann")
         assert own is not None
         assert own.ready

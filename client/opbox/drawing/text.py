@@ -18,11 +18,11 @@ _ASCII = (
 )
 BOLD = 1.08
 """Factor by which bold letters are wider."""
-_ROOM = 1.1
+_MARGIN = 1.1
 """Factor by which fonts that replace Helvetica are wider."""
 
 
 def text_width(text: str, size: float) -> float:
     """Pixels that a text of this size takes at most, about."""
     widths = (_ASCII[ord(c) - 32] if 32 <= ord(c) < 127 else 700 for c in text)
-    return sum(widths) * size * _ROOM / 1000
+    return sum(widths) * size * _MARGIN / 1000

@@ -55,10 +55,10 @@ def with_shortcut(
             return result
         # What comes once, as a learning rate that changes, is not worth the form.
         if key not in once:
-            _make_room(once)
+            _evict(once)
             once.add(key)
         elif (form := _form(op, args, kwargs)) is not None:
-            _make_room(forms)
+            _evict(forms)
             forms[key] = form
         return result
 
@@ -80,6 +80,6 @@ def _form(op: _schema.Operator, args: Sequence[NDArray], params: Mapping[str, An
     return form_of(op, attrs) if list(map(id, inputs)) == list(map(id, args)) else None
 
 
-def _make_room(remembered: dict[Any, Any] | set[Any]) -> None:
+def _evict(remembered: dict[Any, Any] | set[Any]) -> None:
     if len(remembered) >= MAX_KEYS:
         remembered.clear()

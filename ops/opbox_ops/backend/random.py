@@ -172,14 +172,14 @@ class NodeStreams:
         self.tick += 1
 
     @contextmanager
-    def recording(self, room: Callable[[tuple[int, ...], str], Any]) -> Iterator[None]:
+    def recording(self, allocate: Callable[[tuple[int, ...], str], Any]) -> Iterator[None]:
         """The block in which draws are recorded for later runs: they find their place on the device (`settle`).
 
         Args:
-            room: makes the array that has it.
+            allocate: makes the array that has it.
         """
         if self._where is None:
-            self._where = room((PLACE_WORDS,), "uint64")
+            self._where = allocate((PLACE_WORDS,), "uint64")
         self._recording, self.records_draws = True, False
         self.begin_again()
         try:

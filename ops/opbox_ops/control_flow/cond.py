@@ -84,12 +84,12 @@ def _saves(p: CondParams, call: CallSpec) -> int:
     return Saved.bytes(1, max(_body(p, call, branch).saved_bytes for branch in BRANCHES))
 
 
-def _forward_room(p: CondParams, call: CallSpec) -> list[Temp]:
+def _forward_temps(p: CondParams, call: CallSpec) -> list[Temp]:
     most = max(_body(p, call, number).forward_bytes for number in range(3))
     return [Temp((most,), "uint8")]
 
 
-@op.compute(temps=_forward_room, saves=_saves, prepares=True)
+@op.compute(temps=_forward_temps, saves=_saves, prepares=True)
 def _(p: CondParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     runs = []
     for number, route in enumerate(p.routes):
@@ -112,12 +112,12 @@ def _(p: CondParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callab
     return call
 
 
-def _backward_room(p: CondParams, call: CallSpec) -> list[Temp]:
+def _backward_temps(p: CondParams, call: CallSpec) -> list[Temp]:
     most = max(_body(p, call, branch, p.num_outputs).backward_bytes for branch in BRANCHES)
     return [Temp((most,), "uint8")]
 
 
-@backward.compute(temps=_backward_room, prepares=True)
+@backward.compute(temps=_backward_temps, prepares=True)
 def _(p: CondParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     ograds, own, outs = (
         inputs[: p.num_outputs],

@@ -124,7 +124,7 @@ def _saves(p: ForeachParams, call: CallSpec) -> int:
     return Saved.bytes(call.inputs[0].shape[0], _body(p, call).saved_bytes)
 
 
-def _forward_room(p: ForeachParams, call: CallSpec) -> list[Temp]:
+def _forward_temps(p: ForeachParams, call: CallSpec) -> list[Temp]:
     return [Temp((_body(p, call).forward_bytes,), "uint8")]
 
 
@@ -136,7 +136,7 @@ def _arrays(p: ForeachParams, inputs: Arrays) -> list[Any]:
     return arrays
 
 
-@op.compute(temps=_forward_room, saves=_saves, prepares=True)
+@op.compute(temps=_forward_temps, saves=_saves, prepares=True)
 def _(p: ForeachParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     run = _body(p, ctx.call).forward(ctx, ctx.temp[0], _arrays(p, inputs))
     saved = Saved(ctx, run.saved)
@@ -165,11 +165,11 @@ def _(p: ForeachParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     return call
 
 
-def _backward_room(p: ForeachParams, call: CallSpec) -> list[Temp]:
+def _backward_temps(p: ForeachParams, call: CallSpec) -> list[Temp]:
     return [Temp((_body(p, call, p.num_outputs).backward_bytes,), "uint8")]
 
 
-@backward.compute(temps=_backward_room, prepares=True)
+@backward.compute(temps=_backward_temps, prepares=True)
 def _(p: ForeachParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     count, first = len(p.routes[0]), p.first_state
     ograds, own, outs = inputs[: p.num_outputs], inputs[p.num_outputs :][:count], inputs[p.num_outputs + count :]

@@ -93,22 +93,22 @@ class CompiledSubgraph(ABC):
     backward_bytes: int
 
     @abstractmethod
-    def forward(self, ctx: OpContext, room: Array, arrays: Sequence[Array]) -> Run:
+    def forward(self, ctx: OpContext, scratch: Array, arrays: Sequence[Array]) -> Run:
         """Bind the forward half.
 
         Args:
             ctx: the operator's; its state is what `states` made.
-            room: `forward_bytes` bytes.
+            scratch: `forward_bytes` bytes.
             arrays: for each variable, its array; None for one of the body's own.
         """
 
     @abstractmethod
-    def backward(self, ctx: OpContext, room: Array, arrays: Sequence[Array], grads: Mapping[int, Array]) -> Run:
+    def backward(self, ctx: OpContext, scratch: Array, arrays: Sequence[Array], grads: Mapping[int, Array]) -> Run:
         """Bind the backward half.
 
         Args:
             ctx, arrays: as for forward.
-            room: `backward_bytes` bytes.
+            scratch: `backward_bytes` bytes.
             grads: arrays that the gradients of variables that are not the body's own are added to, by position.
         """
 

@@ -108,7 +108,7 @@ def _saves(p: WhileLoopParams, call: CallSpec) -> int:
     return Saved.bytes(p.max_iterations, _func(p, call).saved_bytes)
 
 
-def _forward_room(p: WhileLoopParams, call: CallSpec) -> list[Temp]:
+def _forward_temps(p: WhileLoopParams, call: CallSpec) -> list[Temp]:
     return [Temp((body.forward_bytes,), "uint8") for body in (_cond(p, call), _func(p, call))]
 
 
@@ -117,7 +117,7 @@ def _arrays(p: WhileLoopParams, inputs: Arrays) -> list[Any]:
     return [None if k in p.func_var_locs else inputs[i] for k, i in enumerate(p.routes[1])]
 
 
-@op.compute(temps=_forward_room, saves=_saves, prepares=True)
+@op.compute(temps=_forward_temps, saves=_saves, prepares=True)
 def _(p: WhileLoopParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     func = _func(p, ctx.call).forward(ctx, ctx.temp[1], _arrays(p, inputs))
     states = [func.inputs[variable] for variable in p.func_var_locs]
@@ -153,11 +153,11 @@ def _(p: WhileLoopParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     return call
 
 
-def _backward_room(p: WhileLoopParams, call: CallSpec) -> list[Temp]:
+def _backward_temps(p: WhileLoopParams, call: CallSpec) -> list[Temp]:
     return [Temp((_func(p, call, p.num_outputs).backward_bytes,), "uint8")]
 
 
-@backward.compute(temps=_backward_room, prepares=True)
+@backward.compute(temps=_backward_temps, prepares=True)
 def _(p: WhileLoopParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     ograds, own, outs = (
         inputs[: p.num_outputs],

@@ -26,7 +26,7 @@ from ..nn import batch_norm, batch_norm_relu
 from ..nn.batch_norm import BatchNormParams
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, fits, scalar, threads_for
 
-__all__ = ["by_last_axis", "by_mode", "copies_back", "rooms", "targets"]
+__all__ = ["by_last_axis", "by_mode", "copies_back", "target_temps", "targets"]
 
 _THREADS = 512
 _ELEMENTS = 32 * 64 * 112 * 112
@@ -42,7 +42,7 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
         "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, "
         f"A *inverses, {more}int before, int channels, int after, A eps, int of_batch, int fix_gamma, "
         "int writes_gamma, int writes",
-        f"""  extern __shared__ A room[];
+        f"""  extern __shared__ A scratch[];
   const int c = blockIdx.x, count = before * after;
   A mean = moving_mean[c], variance = moving_var[c];
   if (of_batch) {{
@@ -54,7 +54,7 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
       own += delta / n;
       squares += delta * (x - own);
     }}
-    A *mean_of = room, *squares_of = room + blockDim.x, *n_of = room + 2 * blockDim.x;
+    A *mean_of = scratch, *squares_of = scratch + blockDim.x, *n_of = scratch + 2 * blockDim.x;
     mean_of[threadIdx.x] = own;
     squares_of[threadIdx.x] = squares;
     n_of[threadIdx.x] = n;
@@ -98,7 +98,7 @@ def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelT
         f"const T *gout, {more}const T *data, const A *gamma, const A *means, const A *inverses, A *moving_mean, "
         "A *moving_var, T *gdata, A *ggamma, A *gbeta, int before, int channels, int after, A eps, A momentum, "
         "int of_batch, int fix_gamma, int writes",
-        f"""  extern __shared__ A room[];
+        f"""  extern __shared__ A scratch[];
   const int c = blockIdx.x, count = before * after;
   const A mean = means[c], inverse = inverses[c];
   A sum = 0, products = 0;
@@ -108,8 +108,8 @@ def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelT
     sum += g;
     products += g * (A(data[i]) - mean);
   }}
-  sum = block_sum(sum, room);
-  products = block_sum(products, room) * inverse;
+  sum = block_sum(sum, scratch);
+  products = block_sum(products, scratch) * inverse;
   if (threadIdx.x == 0) {{
     ggamma[c] = fix_gamma ? 0 : products;
     gbeta[c] = sum;
@@ -162,13 +162,13 @@ def _launch_sizes(sizes: tuple[int, int, int], dtype: Any, numbers: int) -> tupl
     return sizes[1], block, numbers * block * accumulation_type(dtype).itemsize
 
 
-def rooms(call: CallSpec, *numbers: int) -> list[Temp]:
+def target_temps(call: CallSpec, *numbers: int) -> list[Temp]:
     """Room for those of the outputs that nobody wants."""
     return [Temp(call.outputs[k].shape, call.outputs[k].dtype) for k in numbers if not call.wants(k)]
 
 
 def targets(ctx: OpContext, outputs: Outputs, *numbers: int) -> list[Any]:
-    """The outputs of these numbers, or the room that `rooms` asked for."""
+    """The outputs of these numbers, or the temporaries that `target_temps` asked for."""
     spare = iter(ctx.temp)
     return [next(spare) if outputs[k] is None else outputs[k] for k in numbers]
 
@@ -186,13 +186,13 @@ def _forward(
     writes_gamma = p.fix_gamma and ctx.call.wants(1)
     after = copies_back(ctx, inputs[1:2], [gamma]) if writes_gamma else []
     sizes = _sizes(p, data.shape)
-    grid, block, room = _launch_sizes(sizes, data.dtype, 3)
+    grid, block, scratch = _launch_sizes(sizes, data.dtype, 3)
 
     def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
         flags = map(np.int32, (of_batch, p.fix_gamma, writes_gamma and trains, out is not None))
         arrays = (data, gamma, *others, data if out is None else out, *rest)
         arguments = (*arrays, *map(np.int32, sizes), scalar(p.eps, data.dtype), *flags)
-        return as_one([*calls, kernel.call(ctx, data.dtype, grid, block, arguments, room), *after])
+        return as_one([*calls, kernel.call(ctx, data.dtype, grid, block, arguments, scratch), *after])
 
     return by_mode(p, ctx, launch)
 
@@ -225,13 +225,13 @@ def _backward(
     gout = arrays[0]
     after = copies_back(ctx, inputs[-2:], arrays[-2:])
     sizes = _sizes(p, gout.shape)
-    grid, block, room = _launch_sizes(sizes, gout.dtype, 1)
+    grid, block, scratch = _launch_sizes(sizes, gout.dtype, 1)
 
     def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
         factors = (scalar(p.eps, gout.dtype), scalar(p.momentum, gout.dtype))
         flags = map(np.int32, (of_batch, p.fix_gamma, gdata is not None))
         arguments = (*arrays, gout if gdata is None else gdata, *rest, *map(np.int32, sizes), *factors, *flags)
-        return as_one([*calls, kernel.call(ctx, gout.dtype, grid, block, arguments, room), *after])
+        return as_one([*calls, kernel.call(ctx, gout.dtype, grid, block, arguments, scratch), *after])
 
     return by_mode(p, ctx, launch)
 
@@ -243,7 +243,7 @@ def _backward(
     accepts=lambda p, call: (
         not by_last_axis(p, call) and fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16)
     ),
-    temps=lambda p, call: rooms(call, 1, 2),
+    temps=lambda p, call: target_temps(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return _forward(p, ctx, inputs, FORWARD, outputs[0], targets(ctx, outputs, 1, 2))
@@ -254,7 +254,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     level="generated",
     prepares=True,
     accepts=lambda p, call: fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16),
-    temps=lambda p, call: rooms(call, 0, 1, 2, 3),
+    temps=lambda p, call: target_temps(call, 0, 1, 2, 3),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     out, *rest = targets(ctx, outputs, 0, 1, 2, 3)
@@ -268,7 +268,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     accepts=lambda p, call: (
         not by_last_axis(p, call) and fits(call, *call.inputs[:2], call.outputs[0], types=WITH_BFLOAT16)
     ),
-    temps=lambda p, call: rooms(call, 1, 2),
+    temps=lambda p, call: target_temps(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return _backward(p, ctx, inputs, BACKWARD, outputs[0], targets(ctx, outputs, 1, 2))
@@ -279,7 +279,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     level="generated",
     prepares=True,
     accepts=lambda p, call: fits(call, call.inputs[0], call.inputs[2], call.outputs[0], types=WITH_BFLOAT16),
-    temps=lambda p, call: rooms(call, 1, 2),
+    temps=lambda p, call: target_temps(call, 1, 2),
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return _backward(p, ctx, inputs, BACKWARD_RELU, outputs[0], targets(ctx, outputs, 1, 2))

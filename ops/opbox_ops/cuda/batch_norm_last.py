@@ -19,7 +19,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..infer import size_of
 from ..layout import CHANNELS_LAST, laid, lie
 from ..nn.batch_norm import BatchNormParams, backward, op
-from .batch_norm import by_last_axis, by_mode, copies_back, rooms, targets
+from .batch_norm import by_last_axis, by_mode, copies_back, target_temps, targets
 from .channel_rows import PLACE, SIZES, THREADS, blocks_for, slices_of
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
 
@@ -27,7 +27,7 @@ _ELEMENTS = 32 * 64 * 112 * 112
 _EXAMPLE = "32 images of 64 channels, 112 x 112, channels last"
 
 # Chan's formula, over the threads of a channel: their `own`, `squares` and `n` end in the room of the first of them.
-_JOIN = """  A *mean_of = room, *squares_of = room + blockDim.x, *n_of = room + 2 * blockDim.x;
+_JOIN = """  A *mean_of = scratch, *squares_of = scratch + blockDim.x, *n_of = scratch + 2 * blockDim.x;
   mean_of[t] = own;
   squares_of[t] = squares;
   n_of[t] = n;
@@ -42,7 +42,7 @@ _JOIN = """  A *mean_of = room, *squares_of = room + blockDim.x, *n_of = room + 
     __syncthreads();
   }
 """
-_ADD = """  A *sum_of = room, *product_of = room + blockDim.x;
+_ADD = """  A *sum_of = scratch, *product_of = scratch + blockDim.x;
   sum_of[t] = sum;
   product_of[t] = products;
   __syncthreads();
@@ -188,7 +188,7 @@ def _accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:
 def _temps(p: BatchNormParams, call: CallSpec, data: ArraySpec, numbers: int) -> list[Temp]:
     """Room for outputs that nobody wants, and `numbers` numbers a channel and slice."""
     _, channels, slices = _sizes(p, data.shape)
-    return [*rooms(call, 1, 2), Temp((numbers, slices, channels), accumulation_type(data.dtype))]
+    return [*target_temps(call, 1, 2), Temp((numbers, slices, channels), accumulation_type(data.dtype))]
 
 
 @op.compute(

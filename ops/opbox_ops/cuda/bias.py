@@ -31,12 +31,12 @@ BIAS = KernelTemplate(
 _BIAS_BACK = KernelTemplate(
     "opbox_convolution_bias_back",
     "const T *gout, T *gbias, int samples, int filters, int positions",
-    """  extern __shared__ A room[];
+    """  extern __shared__ A scratch[];
   const int filter = blockIdx.x;
   A sum = 0;
   for (int k = threadIdx.x; k < samples * positions; k += blockDim.x)
     sum += A(gout[(k / positions * filters + filter) * positions + k % positions]);
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) gbias[filter] = T(sum);
 """,
     ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * (_DATA + 64), 4 * (_DATA + 64))),
@@ -48,13 +48,13 @@ _LAST_SUMS = KernelTemplate(
     f"""{PLACE}  A sum = 0;
   if (c < channels)
     for (int k = slice * rows_at_once + row; k < rows; k += slices * rows_at_once) sum += A(gout[k * channels + c]);
-  room[t] = sum;
+  scratch[t] = sum;
   __syncthreads();
   for (int half = blockDim.x / 2; half >= 32; half /= 2) {{
-    if (t < half) room[t] += room[t + half];
+    if (t < half) scratch[t] += scratch[t + half];
     __syncthreads();
   }}
-  if (row == 0 && c < channels) parts[slice * channels + c] = room[t];
+  if (row == 0 && c < channels) parts[slice * channels + c] = scratch[t];
 """,
     ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * (_DATA + 64 * 64), 4 * _DATA)),
     types=tuple(WITH_BFLOAT16),
@@ -80,8 +80,8 @@ def bias_gradient(ctx: OpContext, gout: Array, gbias: Array) -> Callable[[], Any
     positions = gout.size // (samples * filters)
     threads = threads_for(samples * positions, _THREADS)
     arguments = (gout, gbias, *map(np.int32, (samples, filters, positions)))
-    room = threads * accumulation_type(gout.dtype).itemsize
-    return _BIAS_BACK.call(ctx, gout.dtype, filters, threads, arguments, room)
+    scratch = threads * accumulation_type(gout.dtype).itemsize
+    return _BIAS_BACK.call(ctx, gout.dtype, filters, threads, arguments, scratch)
 
 
 def last_parts(gout: ArraySpec, filters: int) -> Temp:
@@ -94,11 +94,11 @@ def last_bias_gradient(ctx: OpContext, gout: Array, parts: Array, gbias: Array) 
     """A call that does the same for gout (sample, ..., channel)."""
     slices, filters = parts.shape
     numbers = map(np.int32, (gout.size // filters, filters, slices))
-    room, blocks = THREADS * parts.dtype.itemsize, blocks_for(filters, slices)
+    scratch, blocks = THREADS * parts.dtype.itemsize, blocks_for(filters, slices)
     joined = (parts, gbias, np.int32(filters), np.int32(slices))
     return as_one(
         [
-            _LAST_SUMS.call(ctx, gout.dtype, blocks, THREADS, (gout, parts, *numbers), room),
+            _LAST_SUMS.call(ctx, gout.dtype, blocks, THREADS, (gout, parts, *numbers), scratch),
             _LAST_BACK.call(ctx, gout.dtype, -(-filters // _THREADS), _THREADS, joined),
         ]
     )

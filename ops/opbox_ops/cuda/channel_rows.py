@@ -17,7 +17,7 @@ _MIN_ROWS = 8 * _ROWS_AT_ONCE
 """Minimum number of rows of a slice: fewer are not worth the joining."""
 
 SIZES = "int rows, int channels, int slices"
-PLACE = """  extern __shared__ A room[];
+PLACE = """  extern __shared__ A scratch[];
   const int t = threadIdx.x, row = t / 32, rows_at_once = blockDim.x / 32;
   const int slice = blockIdx.x % slices, c = blockIdx.x / slices * 32 + t % 32;
 """

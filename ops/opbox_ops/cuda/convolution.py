@@ -123,8 +123,8 @@ class _Plan:
         self.positions = math.prod(geometry.out)
         self.columns = geometry.depth * self.positions
         self.batch = geometry.data[0]
-        room = GPU_COLUMN_BYTES // (self.wide.itemsize * max(self.columns, math.prod(geometry.data[1:])))
-        self.samples = self.batch if self.direct else min(self.batch, max(1, room))
+        fitting = GPU_COLUMN_BYTES // (self.wide.itemsize * max(self.columns, math.prod(geometry.data[1:])))
+        self.samples = self.batch if self.direct else min(self.batch, max(1, fitting))
 
     @property
     def sizes(self) -> tuple[Any, ...]:
@@ -147,10 +147,10 @@ class _Plan:
         """The weight as (1, group, filters / group, depth / group)."""
         return weight.reshape(1, self.group, self.geometry.filters // self.group, -1)
 
-    def matrix(self, room: Array, rows: int, samples: int) -> Array:
+    def matrix(self, scratch: Array, rows: int, samples: int) -> Array:
         """Numbers with the samples side by side, as (1, group, rows / group, samples * positions)."""
         shape = (1, self.group, rows // self.group, samples * self.positions)
-        return room[: math.prod(shape)].reshape(shape)
+        return scratch[: math.prod(shape)].reshape(shape)
 
 
 def _by_element(
@@ -160,20 +160,20 @@ def _by_element(
     return kernel.call(ctx, dtype, -(-elements // _THREADS), _THREADS, arguments)
 
 
-def _gather(ctx: OpContext, plan: _Plan, data: Array, room: Array, *, side_by_side: bool) -> Callable[[], Any]:
+def _gather(ctx: OpContext, plan: _Plan, data: Array, scratch: Array, *, side_by_side: bool) -> Callable[[], Any]:
     """Writes the columns of a block's data."""
     samples = len(data)
     elements = samples * plan.columns
     steps = (samples * plan.positions, plan.positions) if side_by_side else (plan.positions, plan.columns)
-    arguments = (data, room, np.int32(elements), *map(np.int32, steps), *plan.sizes)
+    arguments = (data, scratch, np.int32(elements), *map(np.int32, steps), *plan.sizes)
     return _by_element(ctx, COLUMNS, data.dtype, elements, arguments)
 
 
-def _widened(ctx: OpContext, plan: _Plan, weight: Array, room: Array) -> tuple[Array, list[Callable[[], Any]]]:
+def _widened(ctx: OpContext, plan: _Plan, weight: Array, scratch: Array) -> tuple[Array, list[Callable[[], Any]]]:
     """Return the weight in the type of the product, and the calls that convert it."""
     if not plan.narrow:
         return weight, []
-    wide = room.reshape(weight.shape)
+    wide = scratch.reshape(weight.shape)
     return wide, [lambda: ctx.xp.copyto(wide, weight)]
 
 
@@ -211,8 +211,8 @@ def _forward_of(operator: Op) -> Callable[[Callable[..., Any]], Callable[..., An
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (data, weight, *bias), calls = contiguous(ctx, inputs)
     out, plan = outputs[0], _Plan(p, data, outputs[0])
-    columns, products, room = ctx.temp
-    weight, copies = _widened(ctx, plan, weight, room)
+    columns, products, scratch = ctx.temp
+    weight, copies = _widened(ctx, plan, weight, scratch)
     calls += copies
     for block in plan.blocks():
         taken, target = data[block], out[block]

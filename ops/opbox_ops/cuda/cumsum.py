@@ -41,21 +41,21 @@ _BY_THREAD = KernelTemplate(
 _BY_BLOCK = KernelTemplate(
     "opbox_cumsum_by_block",
     "const T *data, T *out, int length, int inner, int backwards",
-    """  extern __shared__ A room[];
+    """  extern __shared__ A scratch[];
   const int first = blockIdx.x / inner * length * inner + blockIdx.x % inner;
   A before = 0;
   for (int start = 0; start < length; start += blockDim.x) {
     const int i = start + threadIdx.x, at = first + (backwards ? length - 1 - i : i) * inner;
-    room[threadIdx.x] = i < length ? A(data[at]) : A(0);
+    scratch[threadIdx.x] = i < length ? A(data[at]) : A(0);
     __syncthreads();
     for (int step = 1; step < blockDim.x; step *= 2) {
-      const A further = threadIdx.x >= step ? room[threadIdx.x - step] : A(0);
+      const A further = threadIdx.x >= step ? scratch[threadIdx.x - step] : A(0);
       __syncthreads();
-      room[threadIdx.x] += further;
+      scratch[threadIdx.x] += further;
       __syncthreads();
     }
-    if (i < length) out[at] = T(before + room[threadIdx.x]);
-    before += room[blockDim.x - 1];
+    if (i < length) out[at] = T(before + scratch[threadIdx.x]);
+    before += scratch[blockDim.x - 1];
     __syncthreads();
   }
 """,

@@ -83,8 +83,8 @@ class _DeformedSizes:
         self.taps, self.places = math.prod(p.kernel), math.prod(self.out)
         self.depth = self.channels * self.taps
         self.columns: int = self.depth * self.places
-        room = GPU_COLUMN_BYTES // (self.wide.itemsize * max(self.columns, math.prod(data.shape[1:]), 1))
-        self.samples = min(self.batch, max(1, room))
+        fitting = GPU_COLUMN_BYTES // (self.wide.itemsize * max(self.columns, math.prod(data.shape[1:]), 1))
+        self.samples = min(self.batch, max(1, fitting))
 
     def parts(self, samples: int) -> int:
         """Groups of channels of so many samples that are moved together."""
@@ -98,10 +98,10 @@ class _DeformedSizes:
         """Columns as (sample, group, row, place)."""
         return self.grouped(columns[: samples * self.columns].reshape(samples, self.depth, self.places))
 
-    def side_by_side(self, room: Array, rows: int, samples: int) -> Array:
+    def side_by_side(self, scratch: Array, rows: int, samples: int) -> Array:
         """Numbers with the samples side by side, as (1, group, row, samples * places)."""
         shape = (1, self.p.num_group, rows // self.p.num_group, samples * self.places)
-        return room[: math.prod(shape)].reshape(shape)
+        return scratch[: math.prod(shape)].reshape(shape)
 
     def weights(self, weight: Array) -> Array:
         """The weight, or its gradient, as (1, group, filters / group, depth / group)."""
@@ -143,11 +143,11 @@ def _blocks(
         yield _DeformedBlock(at, count, images, where, None if mask is None else mask[at])
 
 
-def _widened(ctx: OpContext, plan: _DeformedSizes, array: Array, room: Array, calls: list[Call]) -> Array:
-    """The array in the type of the product; `calls` gets what converts it into `room`."""
+def _widened(ctx: OpContext, plan: _DeformedSizes, array: Array, scratch: Array, calls: list[Call]) -> Array:
+    """The array in the type of the product; `calls` gets what converts it into `scratch`."""
     if not plan.narrow:
         return array
-    wide = room[: array.size].reshape(array.shape)
+    wide = scratch[: array.size].reshape(array.shape)
     calls.append(partial(ctx.xp.copyto, wide, array))
     return wide
 
@@ -176,12 +176,12 @@ def _places_temp(plan: _DeformedSizes) -> Temp:
 
 def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     arrays, calls = contiguous(ctx, inputs)
-    out, (places, columns, products, room) = outputs[0], ctx.temp
+    out, (places, columns, products, scratch) = outputs[0], ctx.temp
     if out is None:
         return as_one([])
     data, offset, _, weight = split(p, arrays)
     plan = _DeformedSizes(p, data, offset)
-    matrices = plan.weights(_widened(ctx, plan, weight, room, calls))
+    matrices = plan.weights(_widened(ctx, plan, weight, scratch, calls))
     for block in _blocks(ctx, plan, arrays, places, calls):
         steps = (plan.places, plan.channels, plan.columns, plan.places)
         calls.append(sample_columns(ctx, block.images, block.places, columns, steps, block.mask))

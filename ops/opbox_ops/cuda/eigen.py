@@ -54,7 +54,7 @@ __device__ int opbox_row(int one, int other, int k) {{
 PRECISION = KernelTemplate(
     "opbox_eigen_precision",
     "const double *x, double *least, int size, double epsilon",
-    f"""  __shared__ double room[{_THREADS}];
+    f"""  __shared__ double scratch[{_THREADS}];
   const double *matrix = x + (long long)blockIdx.x * size;
   double most = 0, odd = 0;
   for (int k = threadIdx.x; k < size; k += blockDim.x) {{
@@ -63,16 +63,16 @@ PRECISION = KernelTemplate(
     odd += number - number;
   }}
   // NaN where a number is not finite, and it stays.
-  room[threadIdx.x] = most + odd;
+  scratch[threadIdx.x] = most + odd;
   __syncthreads();
   for (int half = blockDim.x / 2; half > 0; half /= 2) {{
     if (threadIdx.x < half) {{
-      const double other = room[threadIdx.x + half];
-      if (other > room[threadIdx.x] || other != other) room[threadIdx.x] = other;
+      const double other = scratch[threadIdx.x + half];
+      if (other > scratch[threadIdx.x] || other != other) scratch[threadIdx.x] = other;
     }}
     __syncthreads();
   }}
-  if (threadIdx.x == 0) least[blockIdx.x] = room[0] * epsilon;
+  if (threadIdx.x == 0) least[blockIdx.x] = scratch[0] * epsilon;
 """,
     (EXAMPLE, lambda: Moved(2 * EXAMPLE_BYTES, 2 * EXAMPLE_BYTES)),
 )

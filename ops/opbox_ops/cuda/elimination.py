@@ -105,7 +105,7 @@ EXCHANGE_ROWS = KernelTemplate(
 DETERMINANT = KernelTemplate(
     "opbox_determinant",
     "const T *factors, const int *pivots, T *signs, T *logarithms, int n, int what",
-    f"""  extern __shared__ A room[];
+    f"""  extern __shared__ A scratch[];
   const T *matrix = factors + blockIdx.x * n * n;
   A sum = 0, changes = 0;
   bool zero = false;
@@ -115,8 +115,8 @@ DETERMINANT = KernelTemplate(
     changes += A((value < 0) != (pivots[blockIdx.x * n + i] != i));
     zero |= value == 0;
   }}
-  sum = block_sum(sum, room);
-  changes = block_sum(changes, room);
+  sum = block_sum(sum, scratch);
+  changes = block_sum(changes, scratch);
   const bool singular = __syncthreads_or(zero);
   if (threadIdx.x != 0) return;
   const A sign = singular ? A(0) : int(changes) % 2 ? A(-1) : A(1);

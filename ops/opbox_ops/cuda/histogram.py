@@ -1,4 +1,4 @@
-"""_histogram on a GPU: a thread seeks the bin of a number, and a block counts in shared memory where bins find room.
+"""_histogram on a GPU: a thread seeks the bin of a number, and a block counts in shared memory where bins find scratch.
 
 Counts are whole numbers, added up by atomics: their order does not matter. Edges of equal width are computed when a
 plan is bound.

@@ -38,11 +38,11 @@ _GRAY = f"""__device__ A gray_of(const T *pixel, int channels) {{
 _SUMS = KernelTemplate(
     "opbox_image_gray",
     "const T *image, A *sums, int pixels, int channels",
-    """  extern __shared__ A room[];
+    """  extern __shared__ A scratch[];
   A sum = 0;
   for (int k = blockIdx.x * blockDim.x + threadIdx.x; k < pixels; k += gridDim.x * blockDim.x)
     sum += gray_of(image + k * channels, channels);
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 """,
     (_WHAT, lambda: Moved(4 * 3 * _PIXELS, 4 * 3 * _PIXELS)),
@@ -75,11 +75,11 @@ _CHANGE = KernelTemplate(
     "opbox_image_change",
     f"const T *data, T *out, const double *numbers, const A *sums, int pixels, int channels, int parts, int stage, "
     f"int wanted, int jitter, {_AMOUNTS}",
-    f"""  extern __shared__ A room[];
+    f"""  extern __shared__ A scratch[];
   A total = 0;
   if (stage == {_BEHIND}) {{
     for (int k = threadIdx.x; k < parts; k += blockDim.x) total += sums[k];
-    total = block_sum(total, room);
+    total = block_sum(total, scratch);
   }}
   const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= pixels) return;
@@ -151,11 +151,11 @@ def _changed(
 ) -> Call:
     """A call that draws, and changes the input by `launches(data, image)`, which write an image of data's type."""
     (data,), calls = contiguous(ctx, inputs)
-    out, room = outputs[0], ctx.temp[1]
+    out, scratch = outputs[0], ctx.temp[1]
     if out is None:
         return as_one([])
-    image = room if room.size else out
-    if room.size:
+    image = scratch if scratch.size else out
+    if scratch.size:
         calls.append(partial(ctx.xp.copyto, image, data, casting="unsafe"))
         data = image
     calls += [draw, *launches(data, image)]

@@ -38,19 +38,19 @@ MAX_ELEMENTS = 2**31 - 1025
 _PRELUDE = """#include <cuda_fp16.h>
 typedef {T} T;
 typedef {A} A;
-__device__ A block_sum(A value, A *room) {{
-  room[threadIdx.x] = value;
+__device__ A block_sum(A value, A *scratch) {{
+  scratch[threadIdx.x] = value;
   __syncthreads();
   for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-    if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
+    if (threadIdx.x < half) scratch[threadIdx.x] += scratch[threadIdx.x + half];
     __syncthreads();
   }}
-  const A total = room[0];
+  const A total = scratch[0];
   __syncthreads();
   return total;
 }}
 """
-"""Before each text. block_sum: the sum over a block of 2^k threads, in one order, for each of them; room is as long."""
+"""Before each text. block_sum: the sum over a block of 2^k threads, in one order, for all; scratch is as long."""
 
 
 @dataclass(frozen=True)

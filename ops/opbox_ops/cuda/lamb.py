@@ -30,7 +30,7 @@ _THREADS = 256
 _MAX_BLOCKS = 256
 _WEIGHTS = 4096 * 1024
 
-_DIRECTION = """  extern __shared__ A room[];
+_DIRECTION = """  extern __shared__ A scratch[];
   A weights = 0, steps = 0;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < elements; i += gridDim.x * blockDim.x) {
     A x = A(grad[i]) * rescale;
@@ -44,16 +44,16 @@ _DIRECTION = """  extern __shared__ A room[];
     x = A(weight[i]);
     weights += x * x;
   }
-  weights = block_sum(weights, room);
-  steps = block_sum(steps, room);
+  weights = block_sum(weights, scratch);
+  steps = block_sum(steps, scratch);
   if (threadIdx.x == 0) {
     parts[blockIdx.x] = weights;
     parts[gridDim.x + blockIdx.x] = steps;
   }
 """
-_STEP = """  extern __shared__ A room[];
-  A r1 = block_sum(threadIdx.x < count ? parts[threadIdx.x] : A(0), room);
-  A r2 = block_sum(threadIdx.x < count ? parts[count + threadIdx.x] : A(0), room);
+_STEP = """  extern __shared__ A scratch[];
+  A r1 = block_sum(threadIdx.x < count ? parts[threadIdx.x] : A(0), scratch);
+  A r2 = block_sum(threadIdx.x < count ? parts[count + threadIdx.x] : A(0), scratch);
   r1 = sqrt(r1);
   r2 = sqrt(r2);
   if (lower >= 0 && r1 < lower) r1 = lower;
@@ -127,17 +127,17 @@ def _attach(name: str, mixed: bool) -> None:
             weight, grad, mean, var = arrays[:4]
             wide, dtype = arrays[4] if mixed else weight, weight.dtype
             out = target if target is not None else ctx.backend.empty(weight.shape, dtype)
-            count, room = _blocks(weight.size), _THREADS * g.itemsize
+            count, scratch = _blocks(weight.size), _THREADS * g.itemsize
             corrections = (correction(beta, p.step_count[i]) for beta in (p.beta1, p.beta2))
             first, second = corrections if p.bias_correction else (1.0, 1.0)
             factors = (p.beta1, 1 - p.beta1, p.beta2, 1 - p.beta2, first, second, p.epsilon, p.wds[i])
             numbers = [scalar(value, dtype) for value in (p.rescale_grad, p.clip_gradient, *factors)]
             arguments = (weight, grad, mean, var, wide, g, parts, np.int32(weight.size), *numbers)
-            calls.append(direction.call(ctx, dtype, count, _THREADS, arguments, room))
+            calls.append(direction.call(ctx, dtype, count, _THREADS, arguments, scratch))
             sizes = (np.int32(weight.size), np.int32(count))
             bounds = [scalar(value, dtype) for value in (p.learning_rates[i], p.lower_bound, p.upper_bound)]
             blocks = -(-weight.size // _THREADS)
-            calls.append(step.call(ctx, dtype, blocks, _THREADS, (wide, out, g, parts, *sizes, *bounds), room))
+            calls.append(step.call(ctx, dtype, blocks, _THREADS, (wide, out, g, parts, *sizes, *bounds), scratch))
             # What is rewritten and was copied goes back.
             calls += [
                 partial(ctx.xp.copyto, old, new)

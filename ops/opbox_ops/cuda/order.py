@@ -31,11 +31,11 @@ _TOP_OF_ROWS = 4 * 4096 * 1000 + 8 * 4096 * 10
 ORDER = KernelTemplate(
     "opbox_order",
     "const T *data, T *values, int *positions, int n, int padded, int inner, int count, int ascending, int what",
-    """  extern __shared__ A room[];
-  A *place = room + padded;
+    """  extern __shared__ A scratch[];
+  A *place = scratch + padded;
   const long long first = blockIdx.x / inner, last = blockIdx.x % inner;
   for (int i = threadIdx.x; i < padded; i += blockDim.x) {
-    room[i] = i < n ? A(data[(first * n + i) * inner + last]) : A(0);
+    scratch[i] = i < n ? A(data[(first * n + i) * inner + last]) : A(0);
     place[i] = i;
   }
   __syncthreads();
@@ -43,15 +43,15 @@ ORDER = KernelTemplate(
     for (int apart = size / 2; apart > 0; apart /= 2) {
       for (int t = threadIdx.x; t < padded / 2; t += blockDim.x) {
         const int i = 2 * t - (t & (apart - 1)), j = i + apart;
-        const A a = room[i], b = room[j], at = place[i], bt = place[j];
+        const A a = scratch[i], b = scratch[j], at = place[i], bt = place[j];
         bool swapped = bt < at;
         if (at < n && bt < n) {
           const bool less = a < b || (a == a && b != b), more = b < a || (b == b && a != a);
           if (less || more) swapped = ascending ? more : less;
         }
         if (swapped == ((i & size) == 0)) {
-          room[i] = b;
-          room[j] = a;
+          scratch[i] = b;
+          scratch[j] = a;
           place[i] = bt;
           place[j] = at;
         }
@@ -63,7 +63,7 @@ ORDER = KernelTemplate(
     if (what & 4) values[(first * n + int(place[i])) * inner + last] = T(A(i < count));
     if (i >= count) continue;
     const long long to = (first * count + i) * inner + last;
-    if (what & 1) values[to] = T(room[i]);
+    if (what & 1) values[to] = T(scratch[i]);
     if (what & 2) positions[to] = int(place[i]);
   }
 """,

@@ -77,7 +77,7 @@ FORWARD = KernelTemplate(
 WHOLE = KernelTemplate(
     "opbox_pool_whole",
     "const T *data, T *out, int size, int kind, int power, A lowest",
-    f"""  extern __shared__ A room[];
+    f"""  extern __shared__ A scratch[];
   const long long start = (long long)blockIdx.x * size;
   A value = kind == 0 ? lowest : A(0);
   for (int i = threadIdx.x; i < size; i += blockDim.x) {{
@@ -89,18 +89,18 @@ WHOLE = KernelTemplate(
     }}
   }}
   if (kind == 0) {{
-    room[threadIdx.x] = value;
+    scratch[threadIdx.x] = value;
     __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {{
       if (threadIdx.x < half) {{
-        const A other = room[threadIdx.x + half];
-        if (other > room[threadIdx.x] || other != other) room[threadIdx.x] = other;
+        const A other = scratch[threadIdx.x + half];
+        if (other > scratch[threadIdx.x] || other != other) scratch[threadIdx.x] = other;
       }}
       __syncthreads();
     }}
-    value = room[0];
+    value = scratch[0];
   }} else {{
-    value = block_sum(value, room);
+    value = block_sum(value, scratch);
   }}
   if (kind == 1) value /= A(size);
   if (threadIdx.x == 0) out[blockIdx.x] = T({_ROOT});
@@ -193,9 +193,9 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     if taps.whole and channels == 1:
         size = math.prod(taps.data)
         threads = threads_for(size, _THREADS)
-        room = threads * lowest.dtype.itemsize
+        scratch = threads * lowest.dtype.itemsize
         arguments = (data, out, np.int32(size), *_numbers(p), lowest)
-        return as_one([*calls, WHOLE.call(ctx, data.dtype, out.size, threads, arguments, room)])
+        return as_one([*calls, WHOLE.call(ctx, data.dtype, out.size, threads, arguments, scratch)])
     arguments = (data, out, np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(channels, taps))
     return as_one([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
 

@@ -67,20 +67,20 @@ def _accepts(p: QuantizeParams | DequantizeParams, call: CallSpec) -> bool:
     return call.plain and 0 < size_of(call.inputs[0].shape) <= MAX_ELEMENTS
 
 
-def _rooms(p: QuantizeParams, call: CallSpec) -> list[Temp]:
+def _temps(p: QuantizeParams, call: CallSpec) -> list[Temp]:
     """Room for the outputs that nobody wants."""
     return [Temp(out.shape, out.dtype) for k, out in enumerate(call.outputs) if not call.wants(k)]
 
 
-@quantize.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_rooms)
+@quantize.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)
 def _(p: QuantizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     arrays, calls = contiguous(ctx, inputs)
-    rooms = iter(ctx.temp)
-    targets = [next(rooms) if out is None else out for out in outputs]
+    temps = iter(ctx.temp)
+    targets = [next(temps) if out is None else out for out in outputs]
     return as_one([*calls, _launch(ctx, _QUANTIZE[p.out_type], [*arrays, *targets], arrays[0].size)])
 
 
-@dequantize.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_rooms)
+@dequantize.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)
 def _(p: DequantizeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     arrays, calls = contiguous(ctx, inputs)
     out = ctx.temp[0] if outputs[0] is None else outputs[0]

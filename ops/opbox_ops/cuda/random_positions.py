@@ -104,11 +104,11 @@ def _temps(p: MultinomialParams, call: CallSpec) -> list[Temp]:
 @op.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)
 def _(p: MultinomialParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (data,), calls = contiguous(ctx, inputs)
-    sums, room = ctx.temp
+    sums, scratch = ctx.temp
     classes, draws = data.shape[-1], size_of(p.shape)
     rows = data.size // classes
     out = outputs[0]
-    positions = out if out is not None and out.dtype == np.int32 else room
+    positions = out if out is not None and out.dtype == np.int32 else scratch
     logarithms = outputs[1] if p.get_prob and outputs[1] is not None else np.uintp(0)
     size = rows * draws
     if not size:

@@ -40,7 +40,7 @@ _THREADS = 256
 REFLECT_ROWS = KernelTemplate(
     "opbox_reflect_rows",
     f"{at('x')}, {at('v')}, {at('t')}, int width, int columns",
-    f"""  __shared__ A room[{_THREADS}];
+    f"""  __shared__ A scratch[{_THREADS}];
   __shared__ A products[{BLOCK}];
   __shared__ A tile[{BLOCK}][{BLOCK + 1}];
   T *panel = x + x_first + blockIdx.x * x_matrix;
@@ -54,21 +54,21 @@ REFLECT_ROWS = KernelTemplate(
       const A size = fabs(A(row[j]));
       if (size > most) most = size;
     }}
-    room[threadIdx.x] = most;
+    scratch[threadIdx.x] = most;
     __syncthreads();
     for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-      if (threadIdx.x < half && room[threadIdx.x + half] > room[threadIdx.x])
-        room[threadIdx.x] = room[threadIdx.x + half];
+      if (threadIdx.x < half && scratch[threadIdx.x + half] > scratch[threadIdx.x])
+        scratch[threadIdx.x] = scratch[threadIdx.x + half];
       __syncthreads();
     }}
-    const A unit = room[0] == 0 ? A(1) : room[0], first = A(row[k]);
+    const A unit = scratch[0] == 0 ? A(1) : scratch[0], first = A(row[k]);
     __syncthreads();
     A squares = 0;
     for (int j = k + 1 + threadIdx.x; j < columns; j += blockDim.x) {{
       const A value = A(row[j]) / unit;
       squares += value * value;
     }}
-    squares = block_sum(squares, room);
+    squares = block_sum(squares, scratch);
     const A scaled = first / unit, length = unit * sqrt(scaled * scaled + squares);
     const A left = squares == 0 ? first : first < 0 ? length : -length;
     const A factor = squares == 0 ? A(0) : (left - first) / left;

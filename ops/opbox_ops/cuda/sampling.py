@@ -143,7 +143,7 @@ def sample_columns(
         ctx: of the compute.
         images: (m, channel, height, width).
         places: where a tap is for every place of out (2, m, taps * places).
-        columns: room for them, in the type that is computed in.
+        columns: scratch for them, in the type that is computed in.
         steps: places of out; channels of a sample; in `columns`, from a sample to the next one, and from row to row.
         mask: (m, taps * places), which samples are multiplied by.
     """

@@ -28,7 +28,7 @@ from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar, th
 __all__ = ["SHARED"]
 
 SHARED = 40_960
-"""Bytes of shared memory that a block takes without asking; the rest of the 48 KiB is the sums' room."""
+"""Bytes of shared memory that a block takes without asking; the rest of the 48 KiB is the sums' scratch."""
 _THREADS = 256
 
 
@@ -39,8 +39,8 @@ def _moved(passes: int, least: int, elements: int = 128 * 50_000, itemsize: int 
 ROWS = KernelTemplate(
     "opbox_softmax_rows",
     "const T *data, T *out, int n, int cached, A factor, int logarithm",
-    """  extern __shared__ A room[];
-  A *row = room + blockDim.x;
+    """  extern __shared__ A scratch[];
+  A *row = scratch + blockDim.x;
   const long long start = (long long)blockIdx.x * n;
   A top = A(data[start]) * factor;
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
@@ -48,18 +48,18 @@ ROWS = KernelTemplate(
     if (cached) row[i] = z;
     top = z > top ? z : top;
   }
-  room[threadIdx.x] = top;
+  scratch[threadIdx.x] = top;
   __syncthreads();
   for (int half = blockDim.x / 2; half > 0; half /= 2) {
-    const A other = threadIdx.x < half ? room[threadIdx.x + half] : top;
-    if (threadIdx.x < half && other > room[threadIdx.x]) room[threadIdx.x] = other;
+    const A other = threadIdx.x < half ? scratch[threadIdx.x + half] : top;
+    if (threadIdx.x < half && other > scratch[threadIdx.x]) scratch[threadIdx.x] = other;
     __syncthreads();
   }
-  top = room[0];
+  top = scratch[0];
   __syncthreads();
   A sum = 0;
   for (int i = threadIdx.x; i < n; i += blockDim.x) sum += exp((cached ? row[i] : A(data[start + i]) * factor) - top);
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   const A shift = log(sum);
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
     const A z = (cached ? row[i] : A(data[start + i]) * factor) - top;
@@ -96,8 +96,8 @@ COLUMNS = KernelTemplate(
 ROWS_BACK = KernelTemplate(
     "opbox_softmax_rows_back",
     "const T *gout, const T *out, T *gdata, int n, int cached, A factor, int logarithm",
-    """  extern __shared__ A room[];
-  A *g = room + blockDim.x, *y = g + n;
+    """  extern __shared__ A scratch[];
+  A *g = scratch + blockDim.x, *y = g + n;
   const long long start = (long long)blockIdx.x * n;
   A sum = 0;
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
@@ -108,7 +108,7 @@ ROWS_BACK = KernelTemplate(
     }
     sum += logarithm ? a : a * b;
   }
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   for (int i = threadIdx.x; i < n; i += blockDim.x) {
     const A a = cached ? g[i] : A(gout[start + i]), b = cached ? y[i] : A(out[start + i]);
     gdata[start + i] = T(factor * (logarithm ? a - exp(b) * sum : (a - sum) * b));
@@ -172,8 +172,8 @@ def _launch(
         row_bytes = len(inputs) * n * itemsize
         cached, block = row_bytes <= SHARED, threads_for(n, _THREADS)
         arguments = (*arrays, output, np.int32(n), np.int32(cached), *numbers)
-        room = block * itemsize + row_bytes * cached
-        return as_one([*calls, kernels[0].call(ctx, dtype, outer, block, arguments, room)])
+        scratch = block * itemsize + row_bytes * cached
+        return as_one([*calls, kernels[0].call(ctx, dtype, outer, block, arguments, scratch)])
     rows = outer * inner
     arguments = (*arrays, output, np.int32(n), np.int32(inner), np.int32(rows), *numbers)
     return as_one([*calls, kernels[1].call(ctx, dtype, -(-rows // _THREADS), _THREADS, arguments)])

@@ -103,7 +103,7 @@ def _matrices_kernel(name: str, read: str) -> KernelTemplate:
     return KernelTemplate(
         name,
         f"const {read} *ggrid, T *gmatrices, int height, int width",
-        f"""  extern __shared__ A room[];
+        f"""  extern __shared__ A scratch[];
   const int size = height * width;
   const {read} *part = ggrid + blockIdx.x * size;
   A sums[3] = {{0}};
@@ -114,7 +114,7 @@ def _matrices_kernel(name: str, read: str) -> KernelTemplate:
     sums[2] += g;
   }}
   for (int k = 0; k < 3; ++k) {{
-    const A total = block_sum(sums[k], room);
+    const A total = block_sum(sums[k], scratch);
     if (threadIdx.x == 0) gmatrices[blockIdx.x * 3 + k] = T(total);
   }}
 """,
@@ -145,9 +145,9 @@ def _to_matrices(ctx: OpContext, ggrid: Array, gmatrices: Array, size: Size) -> 
     """A call that writes the gradient of matrices (batch, 6) from that of their grid."""
     dtype, kernel = gmatrices.dtype, _MATRICES if ggrid.dtype == gmatrices.dtype else _WIDE_MATRICES
     threads = threads_for(size[0] * size[1], _THREADS)
-    room = threads * accumulation_type(dtype).itemsize
+    scratch = threads * accumulation_type(dtype).itemsize
     arguments = (ggrid, gmatrices, *map(np.int32, size))
-    return kernel.call(ctx, dtype, 2 * len(gmatrices), threads, arguments, room)
+    return kernel.call(ctx, dtype, 2 * len(gmatrices), threads, arguments, scratch)
 
 
 def _of_one_type(p: Any, call: CallSpec) -> bool:

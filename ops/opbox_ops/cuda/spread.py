@@ -33,7 +33,7 @@ _BOXES = _TILE_BOXES + 4 * _IMAGES * -(-_SIDE * _SIDE // (_TILE * _TILES))
 _BOXES_AROUND = KernelTemplate(
     "opbox_sample_boxes",
     "const A *along_y, const A *along_x, int *tiles, int *groups, int height, int width, int n, int group_count",
-    f"""  extern __shared__ int room[];
+    f"""  extern __shared__ int scratch[];
   const int part = blockIdx.x / group_count, count = (n + {_TILE} - 1) / {_TILE};
   const int tile = blockIdx.x % group_count * {_TILES} + threadIdx.x;
   int box[4] = {{height, -1, width, -1}};
@@ -46,14 +46,14 @@ _BOXES_AROUND = KernelTemplate(
     box[3] = max(box[3], int(x) + 1);
   }}
   for (int k = 0; k < 4; ++k) {{
-    room[threadIdx.x * 4 + k] = box[k];
+    scratch[threadIdx.x * 4 + k] = box[k];
     if (tile < count) tiles[(part * count + tile) * 4 + k] = box[k];
   }}
   __syncthreads();
   if (threadIdx.x > 0) return;
   for (int other = 1; other < {_TILES}; ++other)
     for (int k = 0; k < 4; ++k)
-      box[k] = k % 2 ? max(box[k], room[other * 4 + k]) : min(box[k], room[other * 4 + k]);
+      box[k] = k % 2 ? max(box[k], scratch[other * 4 + k]) : min(box[k], scratch[other * 4 + k]);
   for (int k = 0; k < 4; ++k) groups[blockIdx.x * 4 + k] = box[k];
 """,
     (_WHAT, lambda: Moved(4 * (2 * _PLANE + _BOXES), 4 * (2 * _PLANE + _BOXES))),

@@ -30,13 +30,13 @@ _WEIGHTS = 4096 * 1024
 SQUARES = KernelTemplate(
     "opbox_squares",
     "const T *data, A *parts, int elements",
-    """  extern __shared__ A room[];
+    """  extern __shared__ A scratch[];
   A sum = 0;
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < elements; i += gridDim.x * blockDim.x) {
     const A x = A(data[i]);
     sum += x * x;
   }
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 """,
     ("4,096 x 1,024 weights", lambda: Moved(4 * (_WEIGHTS + _MAX_BLOCKS), 4 * _WEIGHTS)),
@@ -44,10 +44,10 @@ SQUARES = KernelTemplate(
 TOTAL = KernelTemplate(
     "opbox_total",
     "const A *parts, float *out, int count",
-    """  extern __shared__ A room[];
+    """  extern __shared__ A scratch[];
   A sum = 0;
   for (int i = threadIdx.x; i < count; i += blockDim.x) sum += parts[i];
-  sum = block_sum(sum, room);
+  sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) out[0] = float(sum);
 """,
     ("1,024 parts", lambda: Moved(4 * (_MAX_BLOCKS + 1), 4 * (_MAX_BLOCKS + 1))),
@@ -104,10 +104,10 @@ def _(p: norms.CountParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     arrays, calls = contiguous(ctx, inputs)
     (parts,), (out,) = ctx.temp, outputs
     for i, array in enumerate(arrays):
-        room, blocks = _THREADS * parts.itemsize, _blocks(array.size)
-        calls.append(SQUARES.call(ctx, array.dtype, blocks, _THREADS, (array, parts, np.int32(array.size)), room))
+        scratch, blocks = _THREADS * parts.itemsize, _blocks(array.size)
+        calls.append(SQUARES.call(ctx, array.dtype, blocks, _THREADS, (array, parts, np.int32(array.size)), scratch))
         total = (parts, out[i : i + 1], np.int32(blocks))
-        calls.append(TOTAL.call(ctx, array.dtype, 1, _THREADS, total, room))
+        calls.append(TOTAL.call(ctx, array.dtype, 1, _THREADS, total, scratch))
     return as_one(calls)
 
 

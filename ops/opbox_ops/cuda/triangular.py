@@ -101,12 +101,12 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     return as_one([*copies, scaled, *_solved(p, ctx, a, outputs[0], p.transpose)])
 
 
-def _room(p: TriangularParams, call: CallSpec) -> list[Temp]:
+def _temps(p: TriangularParams, call: CallSpec) -> list[Temp]:
     """The solved right sides, where B's gradient has no place for them."""
     return [] if call.wants(1) else [Temp(call.inputs[0].shape, call.inputs[0].dtype)]
 
 
-@trsm_backward.compute("gpu", level="generated", prepares=True, accepts=accepts, temps=_room)
+@trsm_backward.compute("gpu", level="generated", prepares=True, accepts=accepts, temps=_temps)
 def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     g, (ga, gb) = inputs[0], outputs
     if ga is None and gb is None:

@@ -224,12 +224,12 @@ def planned(problem: ConvolutionProblem) -> PlannedConvolution | None:
     return None if current_handle() is None else _planned(device(), problem)
 
 
-def planned_within(problem: ConvolutionProblem, room: int) -> PlannedConvolution | None:
-    """The same, in `room` bytes of workspace: those that were planned, perhaps for another device than the current."""
+def planned_within(problem: ConvolutionProblem, nbytes: int) -> PlannedConvolution | None:
+    """The same, in `nbytes` of workspace: those that were planned, perhaps for another device than the current."""
     choice = planned(problem)
-    if choice is None or choice.workspace <= room:
+    if choice is None or choice.workspace <= nbytes:
         return choice
-    return planned(replace(problem, measured=False, most=room))
+    return planned(replace(problem, measured=False, most=nbytes))
 
 
 @lru_cache(maxsize=_PROBLEMS)
@@ -285,10 +285,10 @@ def _results(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Des
 def _measured(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> list[Performance]:
     """The fastest first, as they ran on arrays of the problem's sizes; none where memory is short of these."""
     wanted = [_workspace(handle, problem, descriptors, algorithm) or 0 for algorithm in _ALGORITHMS]
-    room = max([size for size in wanted if size <= problem.most], default=0)
+    nbytes = max([size for size in wanted if size <= problem.most], default=0)
     try:
         arrays = [handle.cupy.cuda.alloc(problem.bytes_of(k)) for k in problem.direction.operands]
-        workspace = handle.cupy.cuda.alloc(room) if room else None
+        workspace = handle.cupy.cuda.alloc(nbytes) if nbytes else None
     except LimitError:
         return []
     first, second, convolution, result = _described(problem, descriptors)
@@ -296,6 +296,6 @@ def _measured(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: De
     status = handle.status(
         f"cudnnFindConvolution{problem.direction.name}AlgorithmEx",
         *(first, arrays[0].ptr, second, arrays[1].ptr, convolution, result, arrays[2].ptr),
-        *(_RESULTS, byref(count), results, workspace.ptr if workspace is not None else None, room),
+        *(_RESULTS, byref(count), results, workspace.ptr if workspace is not None else None, nbytes),
     )
     return [] if status else list(results[: count.value])

@@ -118,8 +118,8 @@ def _both_ways(
     """The one call and the two, on arrays of the problem's sizes."""
     dtype, out_shape = np.dtype(problem.dtype), problem.shapes[2]
     data, weight, bias = (cupy.empty(shape, dtype) for shape in (problem.shapes[0], problem.shapes[1], (out_shape[1],)))
-    room = max(convolution.workspace, behind.workspace)
-    workspace = cupy.empty((room + WORKSPACE_ALIGNMENT,), np.uint8) if room else None
+    nbytes = max(convolution.workspace, behind.workspace)
+    workspace = cupy.empty((nbytes + WORKSPACE_ALIGNMENT,), np.uint8) if nbytes else None
     if problem.last:
         lies = cupy.empty((out_shape[0], *out_shape[2:], out_shape[1]), dtype)
         out = lies.transpose(0, -1, *range(1, lies.ndim - 1))

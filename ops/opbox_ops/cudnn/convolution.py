@@ -166,7 +166,7 @@ def _wants_bias(call: CallSpec) -> bool:
     return len(call.outputs) == 3 and call.wants(2)
 
 
-def _room(ctx: OpContext) -> int:
+def _workspace_bytes(ctx: OpContext) -> int:
     """Bytes of workspace: those that were planned, perhaps for another device than the current."""
     return max(int(ctx.temp[0].size) - WORKSPACE_ALIGNMENT, 0)
 
@@ -174,12 +174,14 @@ def _room(ctx: OpContext) -> int:
 def _bind(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> list[Callable[[], Any]]:
     """The calls of cuDNN, with the copies that they need before and behind."""
     targets, copies = _aligned(ctx, outputs)
-    arrays, workspace, room = (*inputs, *targets), ctx.temp[0], _room(ctx)
+    arrays, workspace, nbytes = (*inputs, *targets), ctx.temp[0], _workspace_bytes(ctx)
     calls: list[Callable[[], Any]] = []
     for sides in _sides(p, ctx.call):
-        plan = planned_within(_problem(p, ctx.call, sides), room)
+        plan = planned_within(_problem(p, ctx.call, sides), nbytes)
         if plan is None:
-            raise MXNetError(f"cuDNN: expected an algorithm of at most {room:,} bytes of workspace on this device too")
+            raise MXNetError(
+                f"cuDNN: expected an algorithm of at most {nbytes:,} bytes of workspace on this device too"
+            )
         calls.append(plan.bind(arrays[sides.wide], arrays[sides.weight], arrays[sides.narrow], workspace))
     return calls + copies
 
@@ -199,7 +201,7 @@ def _forward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     inputs, lying = laid(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
     one = _in_one(p, ctx.call)
-    if one is not None and one.workspace <= _room(ctx):
+    if one is not None and one.workspace <= _workspace_bytes(ctx):
         (target,), copies = _aligned(ctx, lying)
         data, weight, bias = arrays
         return as_one([*calls, one.bind(data, weight, bias, target, ctx.temp[0]), *copies])

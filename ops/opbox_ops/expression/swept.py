@@ -250,20 +250,20 @@ def task_of(
     """A task, which keeps alive what it points to."""
     places = [array.__array_interface__["data"][0] for array in (*arrays, *targets)]
     number = c_float if work.itemsize == 4 else c_double
-    rooms = (
+    tables = (
         (c_void_p * len(places))(*places),
         (number * max(len(numbers), 1))(*map(float, numbers)),
         (c_long * len(sizes))(*sizes),
         (c_long * max(len(steps), 1))(*steps),
     )
     task = _Task(
-        ctypes.addressof(rooms[0]),
-        ctypes.addressof(rooms[1]),
-        ctypes.addressof(rooms[2]),
-        ctypes.addressof(rooms[3]),
+        ctypes.addressof(tables[0]),
+        ctypes.addressof(tables[1]),
+        ctypes.addressof(tables[2]),
+        ctypes.addressof(tables[3]),
         len(sizes) - 1,
     )
-    task.alive = (rooms, arrays, targets)
+    task.alive = (tables, arrays, targets)
     return task
 
 
@@ -277,14 +277,14 @@ def tasks_of(work: np.dtype[Any], places: Sequence[int], sizes: Sequence[int], n
     """
     number, count = (c_float if work.itemsize == 4 else c_double), len(sizes)
     arrays, width = len(places) // count, max(len(numbers[0]), 1)
-    rooms = (
+    tables = (
         (c_void_p * len(places))(*places),
         (number * (count * width))(*[float(value) for values in numbers for value in values]),
         (c_long * count)(*sizes),
     )
-    at = [ctypes.addressof(room) for room in rooms]
+    at = [ctypes.addressof(table) for table in tables]
     tasks: Any = (_Task * count)()
     for k in range(count):
         tasks[k] = (at[0] + 8 * arrays * k, at[1] + work.itemsize * width * k, at[2] + 8 * k, None, 0)
-    tasks.alive = rooms
+    tasks.alive = tables
     return byref(tasks)

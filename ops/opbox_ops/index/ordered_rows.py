@@ -132,10 +132,10 @@ def ordered_rows(
     of_columns = (
         0 if (columns := _Columns.of(step, size, first)) is None else len(columns.temps(data.dtype, step, first))
     )
-    room, flat, begun, *temps = temps
+    scratch, flat, begun, *temps = temps
     order, tables, apart = temps[:of_order], temps[of_order : of_order + of_columns], temps[of_order + of_columns :]
 
-    table, calls = _as_table(wanted, data, room)
+    table, calls = _as_table(wanted, data, scratch)
     ends: list[Call] = []
     targets: dict[int, Array] = {}
     for out, temp in zip(outputs, apart or [None] * len(outputs), strict=True):
@@ -168,13 +168,13 @@ def ordered_rows(
     return as_one([*calls, *ends])
 
 
-def _as_table(wanted: Wanted, data: Array, room: Array) -> tuple[Array, list[Call]]:
-    """`data` as a table of rows without gaps, and the calls that copy it to `room` where it does not lie so."""
+def _as_table(wanted: Wanted, data: Array, scratch: Array) -> tuple[Array, list[Call]]:
+    """`data` as a table of rows without gaps, and the calls that copy it to `scratch` where it does not lie so."""
     rows, size = wanted.table(data.shape)
     if wanted.in_rows(data.shape) and data.flags.c_contiguous:
         return data.reshape(rows, size), []
     moved = _rows_last(wanted, data)
-    return room.reshape(rows, size), [partial(np.copyto, room.reshape(moved.shape), moved)]
+    return scratch.reshape(rows, size), [partial(np.copyto, scratch.reshape(moved.shape), moved)]
 
 
 def _rows_last(wanted: Wanted, array: Array) -> Array:

@@ -75,9 +75,9 @@ def order_calls(rows: Array, ascend: bool, temps: Arrays, places: Array) -> list
         array([[1, 2, 0],
                [5, 3, 4]])
     """
-    room, elements, lacking, counted, begun, *halves = temps
+    table, elements, lacking, counted, begun, *halves = temps
     count, size = rows.shape
-    packed = room[: rows.size].reshape(rows.shape)
+    packed = table[: rows.size].reshape(rows.shape)
     lower, upper = _halves(packed)
     begins, calls = multiples(count, size, "int64", begun)
     numbers, counting = multiples(size, 1, "uint32", counted)

@@ -83,45 +83,45 @@ def weighted_rows_temps(device: str, n: int, taps: int, channels: int, dtype: An
     ]
 
 
-def _pieces(places: Array, room: Array) -> list[tuple[slice, Array]]:
+def _pieces(places: Array, scratch: Array) -> list[tuple[slice, Array]]:
     """Slices of the rows, and room for their table's rows (taps, rows, channels)."""
     taps, n = places.shape
-    step, channels = max(len(room) // taps, 1), room.shape[1]
+    step, channels = max(len(scratch) // taps, 1), scratch.shape[1]
     pieces = []
     for start in range(0, n, step):
         stop = min(start + step, n)
-        pieces.append((slice(start, stop), room[: taps * (stop - start)].reshape(taps, stop - start, channels)))
+        pieces.append((slice(start, stop), scratch[: taps * (stop - start)].reshape(taps, stop - start, channels)))
     return pieces
 
 
-def _take(xp: Any, table: Array, places: Array, at: slice, room: Array) -> None:
+def _take(xp: Any, table: Array, places: Array, at: slice, scratch: Array) -> None:
     """Write the table's rows at the places of a piece."""
-    if room.shape[1] == places.shape[1]:
-        take_rows(xp, table, places.reshape(-1), room.reshape(-1, room.shape[2]))
+    if scratch.shape[1] == places.shape[1]:
+        take_rows(xp, table, places.reshape(-1), scratch.reshape(-1, scratch.shape[2]))
     else:
         for k in range(len(places)):
             pause()
-            take_rows(xp, table, places[k, at], room[k])
+            take_rows(xp, table, places[k, at], scratch[k])
 
 
 def gather_rows(xp: Any, table: Array, places: Array, weights: Array, out: Array, temps: Arrays) -> None:
     """Write the weighted sums; `temps` is what `weighted_rows_temps` says."""
     if _ran("gather", xp, places, weights, table, out, None):
         return
-    for at, room in _pieces(places, temps[0]):
-        _take(xp, table, places, at, room)
+    for at, scratch in _pieces(places, temps[0]):
+        _take(xp, table, places, at, scratch)
         if xp is np:
-            np.einsum("kn,knc->nc", weights[:, at], room, out=out[at])
+            np.einsum("kn,knc->nc", weights[:, at], scratch, out=out[at])
         else:
-            xp.multiply(room, weights[:, at, None], out=room)
-            xp.sum(room, axis=0, out=out[at])
+            xp.multiply(scratch, weights[:, at, None], out=scratch)
+            xp.sum(scratch, axis=0, out=out[at])
 
 
 def spread_rows(xp: Any, table: Array, places: Array, weights: Array, rows: Array, temps: Arrays) -> None:
     """Add rows, weighted, to the table's; `temps` is what `weighted_rows_temps` says with `spreads`."""
     if _ran("spread", xp, places, weights, table, rows, None):
         return
-    room, numbers, channels = temps
+    scratch, numbers, channels = temps
     if xp is np:
         # Two neighbours are added as one complex number: add.at takes as long for it.
         wide = (
@@ -130,7 +130,7 @@ def spread_rows(xp: Any, table: Array, places: Array, weights: Array, rows: Arra
         flat = table.reshape(-1).view(wide)
         width = table.shape[1] * table.itemsize // wide.itemsize
         count_up(xp, channels[:width])
-    for at, share in _pieces(places, room):
+    for at, share in _pieces(places, scratch):
         xp.multiply(rows[at], weights[:, at, None], out=share)
         if xp is np:
             index = numbers[: share.size // share.shape[2] * width].reshape(*share.shape[:2], width)
@@ -146,10 +146,10 @@ def row_products(xp: Any, table: Array, places: Array, rows: Array, out: Array, 
     """Write the products of the table's rows with `rows`; `temps` is what `weighted_rows_temps` says."""
     if _ran("products", xp, places, None, table, rows, out):
         return
-    for at, room in _pieces(places, temps[0]):
-        _take(xp, table, places, at, room)
+    for at, scratch in _pieces(places, temps[0]):
+        _take(xp, table, places, at, scratch)
         if xp is np:
-            np.einsum("knc,nc->kn", room, rows[at], out=out[:, at])
+            np.einsum("knc,nc->kn", scratch, rows[at], out=out[:, at])
         else:
-            xp.multiply(room, rows[at], out=room)
-            xp.sum(room, axis=2, out=out[:, at])
+            xp.multiply(scratch, rows[at], out=scratch)
+            xp.sum(scratch, axis=2, out=out[:, at])

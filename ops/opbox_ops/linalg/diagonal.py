@@ -33,7 +33,7 @@ Take: TypeAlias = "Callable[[Any, Any, Array, Array, Arrays], None]"
 """`(xp, p, matrices, packed, room)`: write what is taken from the matrices."""
 Lay: TypeAlias = "Callable[[Any, Any, Array, Array, Arrays], None]"
 """`(xp, p, packed, matrices, room)`: write the matrices, which are 0 beside what is packed."""
-Room: TypeAlias = "Callable[[ArraySpec], list[Temp]]"
+TempsOf: TypeAlias = "Callable[[ArraySpec], list[Temp]]"
 """From what is packed to the arrays that `Take` and `Lay` work in."""
 
 
@@ -51,21 +51,21 @@ class DiagParams(Params):
     axis2: Int = Field(1, description="The axis that counts the columns.")
 
 
-def _take_diagonal(xp: Any, p: DiagonalParams, matrices: Array, packed: Array, room: Arrays) -> None:
+def _take_diagonal(xp: Any, p: DiagonalParams, matrices: Array, packed: Array, scratch: Arrays) -> None:
     if packed.size:  # or the number may be larger than the library takes
         packed[...] = matrices.diagonal(p.offset, -2, -1)
 
 
-def _lay_diagonal(xp: Any, p: DiagonalParams, packed: Array, matrices: Array, room: Arrays) -> None:
+def _lay_diagonal(xp: Any, p: DiagonalParams, packed: Array, matrices: Array, scratch: Arrays) -> None:
     _lay(xp, p.offset, packed, matrices)
 
 
-def _triangle(xp: Any, p: TriangleParams, side: int, room: Arrays) -> Array:
+def _triangle(xp: Any, p: TriangleParams, side: int, scratch: Arrays) -> Array:
     """Return the indices of a packed triangle's numbers in a matrix (side, side): line i of the lower one has i + 1.
 
     Number k is in the line (sqrt(8 k + 1) - 1) / 2, rounded down: exact up to 2^50 numbers.
     """
-    cells, line, place, root = room
+    cells, line, place, root = scratch
     count_up(xp, place)
     root[...] = place
     root *= 8
@@ -85,7 +85,7 @@ def _triangle(xp: Any, p: TriangleParams, side: int, room: Arrays) -> Array:
     return cells
 
 
-def _triangle_room(packed: ArraySpec) -> list[Temp]:
+def _triangle_temps(packed: ArraySpec) -> list[Temp]:
     """Temporaries of `_triangle`."""
     count = packed.shape[-1:]
     return [Temp(count, "int64"), Temp(count, "int64"), Temp(count, "int64"), Temp(count, "float64")]
@@ -97,13 +97,13 @@ def _flat(matrices: Array) -> Array:
     return matrices.reshape(batch, matrices.shape[-1] ** 2)
 
 
-def _take_triangle(xp: Any, p: TriangleParams, matrices: Array, packed: Array, room: Arrays) -> None:
-    flat, cells = _flat(matrices), _triangle(xp, p, matrices.shape[-1], room)
+def _take_triangle(xp: Any, p: TriangleParams, matrices: Array, packed: Array, scratch: Arrays) -> None:
+    flat, cells = _flat(matrices), _triangle(xp, p, matrices.shape[-1], scratch)
     take_rows(xp, flat, cells, packed.reshape(len(flat), len(cells)), axis=1)
 
 
-def _lay_triangle(xp: Any, p: TriangleParams, packed: Array, matrices: Array, room: Arrays) -> None:
-    flat, cells = _flat(matrices), _triangle(xp, p, matrices.shape[-1], room)
+def _lay_triangle(xp: Any, p: TriangleParams, packed: Array, matrices: Array, scratch: Arrays) -> None:
+    flat, cells = _flat(matrices), _triangle(xp, p, matrices.shape[-1], scratch)
     flat.fill(0)
     flat[:, cells] = packed.reshape(len(flat), len(cells))
 
@@ -149,7 +149,7 @@ def _laid(p: Any, packed: Shape, side: Callable[[int], int]) -> Shape:
 
 
 def _declare(
-    what: str, params: type[Params], take: Take, lay: Lay, size: Any, side: Any, docs: tuple[str, str], room: Room
+    what: str, params: type[Params], take: Take, lay: Lay, size: Any, side: Any, docs: tuple[str, str], temps: TempsOf
 ) -> None:
     extract = register(f"_linalg_extract{what}", params, inputs=("A",), aliases=(f"linalg_extract{what}",), doc=docs[0])
     make = register(f"_linalg_make{what}", params, inputs=("A",), aliases=(f"linalg_make{what}",), doc=docs[1])
@@ -170,13 +170,13 @@ def _declare(
         outs.merge(0, _laid(p, ins[0], side))
         ins.merge(0, _taken(p, square(outs, 0), size, empty=True))
 
-    @extract.compute(temps=lambda p, call: room(call.outputs[0]))
-    @make_backward.compute(temps=lambda p, call: room(call.outputs[0]))
+    @extract.compute(temps=lambda p, call: temps(call.outputs[0]))
+    @make_backward.compute(temps=lambda p, call: temps(call.outputs[0]))
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         take(ctx.xp, p, inputs[0], outputs[0], ctx.temp)
 
-    @make.compute(temps=lambda p, call: room(call.inputs[0]))
-    @extract_backward.compute(temps=lambda p, call: room(call.inputs[0]))
+    @make.compute(temps=lambda p, call: temps(call.inputs[0]))
+    @extract_backward.compute(temps=lambda p, call: temps(call.inputs[0]))
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         lay(ctx.xp, p, inputs[0], outputs[0], ctx.temp)
 
@@ -189,7 +189,7 @@ _declare(
     _diagonal_size,
     _diagonal_size,
     ("A diagonal of square matrices.", "Square matrices with A on a diagonal."),
-    room=lambda packed: [],
+    temps=lambda packed: [],
 )
 _declare(
     "trian",
@@ -199,7 +199,7 @@ _declare(
     _triangle_size,
     _triangle_side,
     ("A triangle of square matrices, packed.", "Square matrices with a packed triangle unpacked."),
-    room=_triangle_room,
+    temps=_triangle_temps,
 )
 
 diag = register("diag", DiagParams, doc="A diagonal of an array, or the matrix with a vector on a diagonal.")

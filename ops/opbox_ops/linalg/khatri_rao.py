@@ -60,8 +60,8 @@ def _(p: KhatriRaoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
         return
     for number, matrix in enumerate(inputs[1:], 1):
         shape = len(product), len(matrix), out.shape[1]
-        room = out if number == len(inputs) - 1 else ctx.temp[(number - 1) % 2]
-        target = room.reshape(-1)[: size_of(shape)].reshape(shape)
+        scratch = out if number == len(inputs) - 1 else ctx.temp[(number - 1) % 2]
+        target = scratch.reshape(-1)[: size_of(shape)].reshape(shape)
         ctx.xp.multiply(product[:, None], matrix, out=target)
         product = target.reshape(-1, out.shape[1])
 

@@ -32,7 +32,7 @@ __all__ = [
     "solve_triangular",
     "square",
     "triangle",
-    "triangle_room",
+    "triangle_temps",
     "turned",
     "write_triangle",
 ]
@@ -95,15 +95,15 @@ def triangle(xp: Any, array: Array, lower: bool = True) -> Array:
     return xp.tril(array) if lower else xp.triu(array)
 
 
-def triangle_room(matrices: ArraySpec) -> list[Temp]:
+def triangle_temps(matrices: ArraySpec) -> list[Temp]:
     """Temporary arrays for `write_triangle`: positions along a side, and a mask of one matrix."""
     n = matrices.shape[-1]
     return [Temp((n,), "int64"), Temp((n, n), "bool")]
 
 
-def write_triangle(xp: Any, matrices: Array, lower: bool, room: Arrays, out: Array) -> Array:
+def write_triangle(xp: Any, matrices: Array, lower: bool, scratch: Arrays, out: Array) -> Array:
     """Write one triangle of the matrices to `out`, and zeros beside it."""
-    numbers, inside = room
+    numbers, inside = scratch
     count_up(xp, numbers)
     (xp.greater_equal if lower else xp.less_equal)(numbers[:, None], numbers, out=inside)
     out.fill(0)

@@ -26,7 +26,7 @@ from .matrix import (
     solve_triangular,
     square,
     triangle,
-    triangle_room,
+    triangle_temps,
     turned,
     write_triangle,
 )
@@ -84,13 +84,13 @@ def _(p: TriangularParams, ins: ShapeList, outs: ShapeList) -> None:
 def _part(p: TriangularParams, call: CallSpec) -> list[Temp]:
     """A's triangle."""
     a = call.inputs[-2]
-    return [*triangle_room(a), Temp(a.shape, a.dtype)]
+    return [*triangle_temps(a), Temp(a.shape, a.dtype)]
 
 
 @trmm.compute(temps=_part)
 def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (a, b), (out,), (*room, part) = inputs, outputs, ctx.temp
-    write_triangle(ctx.xp, a, p.lower, room, part)
+    (a, b), (out,), (*scratch, part) = inputs, outputs, ctx.temp
+    write_triangle(ctx.xp, a, p.lower, scratch, part)
     part = turned(part) if p.transpose else part
     matmul(ctx.xp, *((b, part) if p.rightside else (part, b)), out)
     out *= p.alpha
@@ -98,14 +98,14 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
 
 @trmm_backward.compute(temps=_part)
 def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (g, a, b), (ga, gb), (*room, part) = ctx.xp, inputs, outputs, ctx.temp
+    xp, (g, a, b), (ga, gb), (*scratch, part) = ctx.xp, inputs, outputs, ctx.temp
     if ga is not None:
         # The product is made whole before a triangle of it is taken.
         matmul(xp, *((turned(b), g) if p.rightside else (g, turned(b))), part)
-        write_triangle(xp, turned(part) if p.transpose else part, p.lower, room, ga)
+        write_triangle(xp, turned(part) if p.transpose else part, p.lower, scratch, ga)
         ga *= p.alpha
     if gb is not None:
-        write_triangle(xp, a, p.lower, room, part)
+        write_triangle(xp, a, p.lower, scratch, part)
         part = part if p.transpose else turned(part)
         matmul(xp, *((g, part) if p.rightside else (part, g)), gb)
         gb *= p.alpha

@@ -62,18 +62,18 @@ def _temps(p: SVMOutputParams, call: CallSpec) -> list[Temp]:
 @backward.compute(temps=_temps)
 def _(p: SVMOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (label, out), slope = ctx.xp, inputs, outputs[0]
-    numbers, classes, mask, y, room = ctx.temp
+    numbers, classes, mask, y, scratch = ctx.temp
     xp.equal(count_up(xp, classes), whole(xp, label, numbers)[..., None], out=mask)
     y.fill(-1)
     xp.copyto(y, 1, where=mask)
-    xp.multiply(y, out, out=room)
-    xp.subtract(p.margin, room, out=room)
+    xp.multiply(y, out, out=scratch)
+    xp.subtract(p.margin, scratch, out=scratch)
     if p.use_linear:
-        xp.greater(room, 0, out=mask)
+        xp.greater(scratch, 0, out=mask)
         slope.fill(0)
         xp.copyto(slope, y, where=mask)
     else:
-        xp.maximum(room, 0, out=room)
-        xp.multiply(y, room, out=slope)
+        xp.maximum(scratch, 0, out=scratch)
+        xp.multiply(y, scratch, out=slope)
         xp.multiply(slope, 2, out=slope)
     xp.multiply(slope, -p.regularization_coefficient, out=slope)

@@ -119,10 +119,10 @@ class _Channels:
         size = self.count * self.block
         return [Temp((size,), dtype), Temp((self.shape[0] * self.block,), dtype), Temp((size * self.products,), dtype)]
 
-    def cut(self, room: Array, channels: slice) -> Array:
+    def cut(self, scratch: Array, channels: slice) -> Array:
         """The part of such room that `channels` take: (before, channel, after)."""
         shape = (self.shape[0], channels.stop - channels.start, self.shape[2])
-        return room[: math.prod(shape)].reshape(shape)
+        return scratch[: math.prod(shape)].reshape(shape)
 
     def total(self, ctx: OpContext, x: Array, channels: slice, out: Array, y: Array | None = None) -> None:
         """Write x, or x * y, summed over all but the channels, to the part `channels` of `out`."""
@@ -146,9 +146,9 @@ def _column(values: Array) -> Array:
 def forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
     """Temporaries beside a block's: the factor on the centred data, and statistics that are unwanted as outputs."""
     statistics = call.outputs[1]
-    room = Temp(statistics.shape, statistics.dtype)
-    unread = [room for k in (1, 2) if not call.wants(k)]
-    return [*_Channels(p, call.inputs[0].shape, call.device).temps(statistics.dtype), room, *unread]
+    scratch = Temp(statistics.shape, statistics.dtype)
+    unread = [scratch for k in (1, 2) if not call.wants(k)]
+    return [*_Channels(p, call.inputs[0].shape, call.device).temps(statistics.dtype), scratch, *unread]
 
 
 @op.compute(temps=forward_temps)
@@ -211,8 +211,8 @@ def backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
     """Beside a block's: a factor, the sums ggamma and gbeta, and gout in the type that is computed in."""
     gout, data, _, mean = call.inputs[:4]
     block = _Channels(p, data.shape, call.device).temps(mean.dtype)
-    room = Temp(mean.shape, mean.dtype)
-    return [*block, room, room, room, *([] if gout.dtype == mean.dtype else block[:1])]
+    scratch = Temp(mean.shape, mean.dtype)
+    return [*block, scratch, scratch, scratch, *([] if gout.dtype == mean.dtype else block[:1])]
 
 
 @backward.compute(temps=backward_temps)
@@ -225,11 +225,11 @@ def gradients(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     x, g = data.reshape(channels.shape), gout.reshape(channels.shape)
     value = None if outputs[0] is None else outputs[0].reshape(channels.shape)
     of_batch = ctx.is_train and not p.use_global_stats
-    factor, ggamma, gbeta, *room = ctx.temp[3:]
+    factor, ggamma, gbeta, *scratch = ctx.temp[3:]
     for block in channels:
         centred, gblock = channels.cut(ctx.temp[0], block), g[:, block]
-        if room:
-            gblock = channels.cut(room[0], block)
+        if scratch:
+            gblock = channels.cut(scratch[0], block)
             xp.copyto(gblock, g[:, block])
             if mask is not None:
                 gblock *= mask.reshape(channels.shape)[:, block]
@@ -262,6 +262,6 @@ def gradients(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
         move(xp, moving_var, gbeta, p.momentum, factor)
 
 
-def move(xp: Any, moving: Array, batch: Array, momentum: float, room: Array) -> None:
+def move(xp: Any, moving: Array, batch: Array, momentum: float, scratch: Array) -> None:
     moving *= momentum
-    moving += xp.multiply(batch, 1 - momentum, out=room)
+    moving += xp.multiply(batch, 1 - momentum, out=scratch)

@@ -83,8 +83,8 @@ class Geometry:
 
     def largest(self, itemsize: int) -> Block:
         """The largest block."""
-        room = COLUMN_BYTES if self.device == "cpu" else GPU_COLUMN_BYTES
-        fits = max(1, room // max(1, itemsize * (self.depth + self.filters) * self.row))
+        nbytes = COLUMN_BYTES if self.device == "cpu" else GPU_COLUMN_BYTES
+        fits = max(1, nbytes // max(1, itemsize * (self.depth + self.filters) * self.row))
         batch, height = self.data[0], self.out[0]
         if self.pointwise and height * self.row >= ENOUGH:
             # The product reads the data and writes the output in place.

@@ -223,12 +223,12 @@ def _cut(space: Array, shape: tuple[int, ...]) -> Array:
 
 def _grouped(p: ConvolutionParams, ctx: OpContext, weight: Array) -> Array:
     """weight as (group, filters / group, depth / group)."""
-    room = ctx.temp[3]
-    if room.size:
+    scratch = ctx.temp[3]
+    if scratch.size:
         turned = first(weight, p.layout)
-        room = room.reshape(turned.shape)
-        ctx.xp.copyto(room, turned)
-        weight = room
+        scratch = scratch.reshape(turned.shape)
+        ctx.xp.copyto(scratch, turned)
+        weight = scratch
     return weight.reshape(p.num_group, p.num_filter // p.num_group, math.prod(weight.shape[1:]))
 
 

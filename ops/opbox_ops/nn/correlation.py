@@ -161,7 +161,7 @@ def _dot_channels(xp: Any, a: Array, b: Array, out: Array) -> None:
 def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     if outputs[0] is None:
         return
-    xp, (one, two, total, part, room) = ctx.xp, ctx.temp
+    xp, (one, two, total, part, scratch) = ctx.xp, ctx.temp
     _pad(p, inputs[0], one)
     _pad(p, inputs[1], two)
     if p.kernel_size > 1:
@@ -170,7 +170,7 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         images, channels = at
         first, second, sums, added = one[at], two[at], total[images], part[images]
         fresh = p.kernel_size == 1 and channels.start == 0
-        apart = room[: len(first), : first.shape[1]]
+        apart = scratch[: len(first), : first.shape[1]]
         for channel, here, there in _meetings(p, total.shape[2:]):
             target = sums[:, channel]
             into = target if fresh else added
@@ -187,7 +187,7 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
 
 @backward.compute(temps=_back_temps)
 def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    gout, xp, (one, two, gone, gtwo, gchannel, room, mask) = inputs[0], ctx.xp, ctx.temp
+    gout, xp, (one, two, gone, gtwo, gchannel, scratch, mask) = inputs[0], ctx.xp, ctx.temp
     _pad(p, inputs[1], one)
     _pad(p, inputs[2], two)
     gone[...] = 0
@@ -196,7 +196,7 @@ def _(p: CorrelationParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     for at in _pieces(ctx.call.inputs[1], gout.shape[2:]):
         arrays = [array[at] for array in (one, two, gone, gtwo)]
         count = arrays[0].shape[:2]
-        product, larger = room[: count[0], : count[1]], mask[: count[0], : count[1]]
+        product, larger = scratch[: count[0], : count[1]], mask[: count[0], : count[1]]
         gpart, g = gout[at[0]], gchannel[: count[0]]
         for channel, here, there in _meetings(p, gout.shape[2:]):
             a, b, ga, gb = arrays[0][here], arrays[1][there], arrays[2][here], arrays[3][there]

@@ -265,12 +265,12 @@ def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, out
         out += inputs[-1].reshape(-1, 1, 1)
 
 
-def _sum_products(xp: Any, a: Array, b: Array, out: Array, room: Array) -> None:
+def _sum_products(xp: Any, a: Array, b: Array, out: Array, scratch: Array) -> None:
     """Write the sums over channels of a b (parts, channels, n); room for the products is needed on a GPU."""
     if xp is np:
         np.einsum("pcn,pcn->pn", a, b, out=out)
     else:
-        xp.sum(xp.multiply(a, b, out=room), axis=1, out=out)
+        xp.sum(xp.multiply(a, b, out=scratch), axis=1, out=out)
 
 
 def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:

@@ -162,17 +162,17 @@ def _by_sample(p: AttentionParams, array: Array) -> Array:
     return array.reshape(array.shape[0] // p.heads, p.heads, *array.shape[1:])
 
 
-def _room(dtype: Any, *products: tuple[int, int, int]) -> list[Temp]:
+def _product_temps(dtype: Any, *products: tuple[int, int, int]) -> list[Temp]:
     """Temporaries of `_product`, for products of arrays of these sizes (a, b, out), one after the other."""
     wide, sizes = accumulation_type(dtype), list(map(max, zip(*products, strict=True)))
     return [Temp((size,), wide) for size in (sizes if is_narrow(dtype) else sizes[2:])]
 
 
-def _product(xp: Any, a: Array, b: Array, out: Array, room: Arrays, root: float = 1.0) -> None:
+def _product(xp: Any, a: Array, b: Array, out: Array, scratch: Arrays, root: float = 1.0) -> None:
     """out = a @ b / root, made of all heads before it is laid out by steps; float16 in float32."""
     if is_narrow(out.dtype):
-        a, b = (_copied(space, array) for space, array in zip(room, (a, b), strict=False))
-    total = room[-1][: out.size].reshape(out.shape)
+        a, b = (_copied(space, array) for space, array in zip(scratch, (a, b), strict=False))
+    total = scratch[-1][: out.size].reshape(out.shape)
     matmul(xp, a, b, total)
     if root == 1:
         out[...] = total
@@ -212,14 +212,14 @@ def _values_backward(
         _product(ctx.xp, turned(_by_sample(p, attention)), g, gv, ctx.temp)
 
 
-def _scores_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+def _scores_temps(p: AttentionParams, call: CallSpec) -> list[Temp]:
     q, k, out = *_queries_keys(call.inputs), size_of(call.outputs[0].shape)
-    return _room(call.outputs[0].dtype, (q, k, out))
+    return _product_temps(call.outputs[0].dtype, (q, k, out))
 
 
-def _scores_back_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+def _scores_back_temps(p: AttentionParams, call: CallSpec) -> list[Temp]:
     gout, (q, k), dtype = size_of(call.inputs[0].shape), _queries_keys(call.inputs[1:]), call.inputs[0].dtype
-    return _room(dtype, (gout, k, q), (gout, q, k))
+    return _product_temps(dtype, (gout, k, q), (gout, q, k))
 
 
 def _queries_keys(projections: Sequence[ArraySpec]) -> tuple[int, int]:
@@ -228,16 +228,16 @@ def _queries_keys(projections: Sequence[ArraySpec]) -> tuple[int, int]:
     return (sizes[0] // 3, sizes[0] // 3) if len(sizes) == 1 else (sizes[0], sizes[1] // 2)
 
 
-def _values_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+def _values_temps(p: AttentionParams, call: CallSpec) -> list[Temp]:
     (projection, attention), out = call.inputs, call.outputs[0]
     v = size_of(projection.shape) // _parts(out, projection)
-    return _room(out.dtype, (size_of(attention.shape), v, size_of(out.shape)))
+    return _product_temps(out.dtype, (size_of(attention.shape), v, size_of(out.shape)))
 
 
-def _values_back_room(p: AttentionParams, call: CallSpec) -> list[Temp]:
+def _values_back_temps(p: AttentionParams, call: CallSpec) -> list[Temp]:
     gout, projection, attention = call.inputs
     g, v, scores = size_of(gout.shape), size_of(projection.shape) // _parts(gout, projection), size_of(attention.shape)
-    return _room(gout.dtype, (g, v, scores), (scores, g, v))
+    return _product_temps(gout.dtype, (g, v, scores), (scores, g, v))
 
 
 def _parts(values: Any, projection: Any) -> int:
@@ -245,13 +245,13 @@ def _parts(values: Any, projection: Any) -> int:
     return 3 if 3 * values.shape[2] == projection.shape[2] else 2
 
 
-@self_scores.compute(temps=_scores_room)
+@self_scores.compute(temps=_scores_temps)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     q, k, _ = _split(p, inputs[0], 3)
     _scores(p, ctx, q, k, outputs[0])
 
 
-@self_scores_backward.compute(temps=_scores_back_room)
+@self_scores_backward.compute(temps=_scores_back_temps)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, projection = inputs
     q, k, _ = _split(p, projection, 3)
@@ -260,16 +260,16 @@ def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
     gv[...] = 0
 
 
-@self_values.compute(temps=_values_room)
-@values.compute(temps=_values_room)
+@self_values.compute(temps=_values_temps)
+@values.compute(temps=_values_temps)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     projection, attention = inputs
     v = _split(p, projection, _parts(outputs[0], projection))[-1]
     _product(ctx.xp, _by_sample(p, attention), v, _split(p, outputs[0], 1)[0], ctx.temp)
 
 
-@self_values_backward.compute(temps=_values_back_room)
-@values_backward.compute(temps=_values_back_room)
+@self_values_backward.compute(temps=_values_back_temps)
+@values_backward.compute(temps=_values_back_temps)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, projection, attention = inputs
     parts = _parts(gout, projection)
@@ -282,13 +282,13 @@ def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
     _values_backward(p, ctx, gout, attention, v, outputs[1], gv)
 
 
-@scores.compute(temps=_scores_room)
+@scores.compute(temps=_scores_temps)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     queries, keys_values = inputs
     _scores(p, ctx, _split(p, queries, 1)[0], _split(p, keys_values, 2)[0], outputs[0])
 
 
-@scores_backward.compute(temps=_scores_back_room)
+@scores_backward.compute(temps=_scores_back_temps)
 def _(p: AttentionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, queries, keys_values = inputs
     gq = None if outputs[0] is None else _split(p, outputs[0], 1)[0]

@@ -48,16 +48,16 @@ class LayerNormRows:
         sizes = data.size // data.shape[-1], data.shape[-1], eps
         return c_call(self._forward, (*places, *sizes), (arrays, outputs))
 
-    def gradient(self, arrays: Arrays, outputs: Outputs, room: Array, eps: float) -> Callable[[], None]:
+    def gradient(self, arrays: Arrays, outputs: Outputs, scratch: Array, eps: float) -> Callable[[], None]:
         """Return a call that writes the gradients of data, gamma and beta, from gout, data and gamma.
 
-        `room` has the numbers that `room_of` says.
+        `scratch` has the numbers that `scratch_of` says.
         """
         data = arrays[1]
-        sums = None if outputs[1] is None and outputs[2] is None else room
+        sums = None if outputs[1] is None and outputs[2] is None else scratch
         places = map(place_of, (*arrays, *outputs, sums))
         sizes = data.size // data.shape[-1], data.shape[-1], eps
-        return c_call(self._gradient, (*places, *sizes), (arrays, outputs, room))
+        return c_call(self._gradient, (*places, *sizes), (arrays, outputs, scratch))
 
 
 def layer_norm_rows() -> LayerNormRows | None:
@@ -76,7 +76,7 @@ def _compiled() -> LayerNormRows | None:
     return None if functions is None else LayerNormRows(*functions)
 
 
-def room_of(rows: int, size: int) -> int:
+def scratch_of(rows: int, size: int) -> int:
     """Return how many numbers the sums of blocks of rows take."""
     return 2 * size * -(-rows // BLOCK)
 
@@ -107,7 +107,7 @@ def _(p: LayerNormParams, call: CallSpec) -> Kernel | None:
         return None
     shape = call.inputs[1].shape
     wanted = call.wants(1) or call.wants(2)
-    sums = Temp((room_of(math.prod(shape[:-1]), shape[-1]) if wanted else 0,))
+    sums = Temp((scratch_of(math.prod(shape[:-1]), shape[-1]) if wanted else 0,))
     return Kernel(partial(_bind_gradients, rows), (sums,))
 
 

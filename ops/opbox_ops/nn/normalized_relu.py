@@ -90,10 +90,12 @@ def _(p: NormalizedReluParams, call: CallSpec) -> Kernel | None:
 def _bind(
     sweeps: NormSweeps, p: NormalizedReluParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], None]:
-    norm, (mean, inverse, variance, scale, *rooms) = p.params, ctx.temp
-    mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
+    norm, (mean, inverse, variance, scale, *scratches) = p.params, ctx.temp
+    mean, inverse = (
+        scratch if out is None else out for scratch, out in zip((mean, inverse), outputs[1:3], strict=True)
+    )
     x, y = _matrix(inputs[0], ctx.call.inputs[0]), _matrix(outputs[0], ctx.call.outputs[0])
-    forward = sweeps.forward(norm_of(norm), x, y, inputs[1:], (mean, inverse, variance, scale), rooms)
+    forward = sweeps.forward(norm_of(norm), x, y, inputs[1:], (mean, inverse, variance, scale), scratches)
 
     def run() -> None:
         settle_gamma(norm, ctx, inputs[1], outputs)

@@ -125,7 +125,7 @@ def _wide(p: PoolingParams, dtype: Any) -> Any:
     return np.dtype(dtype) if p.pool_type == "max" else accumulation_type(dtype)
 
 
-def _room(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) -> list[Temp]:
+def _temps(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) -> list[Temp]:
     """Bytes for all that a tile's pooling, or its gradient, takes of its space; an upper bound."""
     shape, out = channels_first(data.shape, p.layout) or (), channels_first(out, p.layout) or ()
     taps, wide = taps_of(p, shape, out), _wide(p, data.dtype)
@@ -144,7 +144,7 @@ def _room(p: PoolingParams, device: str, data: ArraySpec, out: tuple[int, ...]) 
     return [Temp((chain + own + phases,), np.uint8)]
 
 
-@op.compute(temps=lambda p, call: _room(p, call.device, call.inputs[0], call.outputs[0].shape))
+@op.compute(temps=lambda p, call: _temps(p, call.device, call.inputs[0], call.outputs[0].shape))
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, data, out = ctx.xp, first(inputs[0], p.layout), first(outputs[0], p.layout)
     taps = taps_of(p, data.shape, out.shape)
@@ -229,7 +229,7 @@ def _pool_by_taps(xp: Any, function: Any, taps: Taps, source: Array, pooled: Arr
         source = target
 
 
-@backward.compute(temps=lambda p, call: _room(p, call.device, call.outputs[0], call.inputs[0].shape))
+@backward.compute(temps=lambda p, call: _temps(p, call.device, call.outputs[0], call.inputs[0].shape))
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     gdata, gout = first(outputs[0], p.layout), first(inputs[0], p.layout)
@@ -265,10 +265,10 @@ def _pool_back(p: PoolingParams, xp: Any, taps: Taps, gout: Array, forward: Arra
     if p.pool_type == "max":
         route(xp, taps, gout, forward[0], forward[1], gdata, space)
     elif p.pool_type == "lp":
-        rooms = [space.take(gout.shape, dtype) for dtype in (gdata.dtype, gdata.dtype, bool)]
+        scratches = [space.take(gout.shape, dtype) for dtype in (gdata.dtype, gdata.dtype, bool)]
         for valid, source in taps:
             gdata[source] += _lp_share(
-                p, xp, gout[valid], forward[0][source], forward[1][valid], [r[valid] for r in rooms]
+                p, xp, gout[valid], forward[0][source], forward[1][valid], [r[valid] for r in scratches]
             )
     else:
         spread(xp, taps, _linear(p, xp, taps, gout, space), gdata, space)
@@ -284,19 +284,19 @@ def _linear(p: PoolingParams, xp: Any, taps: Taps, gout: Array, space: Space) ->
 
 
 def _lp(p: PoolingParams, xp: Any, gout: Array, data: Array, out: Array, space: Space) -> Array:
-    rooms = [
+    scratches = [
         space.take(data.shape, _wide(p, data.dtype)),
         space.take(out.shape, out.dtype),
         space.take(out.shape, bool),
     ]
-    return _lp_share(p, xp, gout, data, out, rooms)
+    return _lp_share(p, xp, gout, data, out, scratches)
 
 
-def _lp_share(p: PoolingParams, xp: Any, gout: Array, data: Array, out: Array, rooms: Arrays) -> Array:
+def _lp_share(p: PoolingParams, xp: Any, gout: Array, data: Array, out: Array, scratches: Arrays) -> Array:
     """gout (data / out)^(p - 1), and 0 where out is; the rooms are one like data, and one and a mask like out."""
     if p.p_value == 1:
         return gout
-    ratio, divisor, zero = rooms
+    ratio, divisor, zero = scratches
     xp.equal(out, 0, out=zero)
     xp.copyto(divisor, out)
     xp.copyto(divisor, 1, where=zero)

@@ -125,8 +125,8 @@ def _back_temps(p: PoolingV1Params, call: CallSpec) -> Sequence[Temp]:
     gout, data = call.inputs[0], call.inputs[1]
     padded, wide = _padded(p, data.shape, gout.shape), accumulation_type(data.dtype)
     largest = gout.shape if p.pool_type == "max" else (0,)
-    room = [Temp(largest, wide), Temp(largest, "bool")]
-    return [Temp(padded, wide), Temp(padded, data.dtype), Temp(gout.shape, wide), *room]
+    scratch = [Temp(largest, wide), Temp(largest, "bool")]
+    return [Temp(padded, wide), Temp(padded, data.dtype), Temp(gout.shape, wide), *scratch]
 
 
 def _fill(p: PoolingV1Params, data: Array, padded: Array) -> None:

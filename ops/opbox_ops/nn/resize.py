@@ -196,9 +196,9 @@ def _backward(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Calla
     return run
 
 
-def _product(xp: Any, room: Arrays, height: Array, width: Array, source: Array, target: Array) -> None:
+def _product(xp: Any, scratch: Arrays, height: Array, width: Array, source: Array, target: Array) -> None:
     """target = height @ source @ width.T"""
-    wide, between, product = room
+    wide, between, product = scratch
     wide[...] = source
     matmul(xp, height, wide, between)
     matmul(xp, between, width.T, product)

@@ -100,39 +100,46 @@ def _pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, slice]]:
 
 def _begin(xp: Any, images: Array, size: Sequence[int], temps: Arrays) -> _SampleTemps:
     """Put the images' channels side by side."""
-    room = _SampleTemps._make((*temps[:14], temps[14:]))
+    scratch = _SampleTemps._make((*temps[:14], temps[14:]))
     (m, channels, count), (height, width) = images.shape, size
-    columns = room.columns.reshape(m, count, channels)
+    columns = scratch.columns.reshape(m, count, channels)
     if channels == 1:
         columns[...] = images.reshape(m, count, 1)
     else:
         columns[...] = images.swapaxes(1, 2)
-    xp.multiply(count_up(xp, room.starts), count, out=room.starts)
-    room.last[0], room.last[1] = height - 1, width - 1
-    return room
+    xp.multiply(count_up(xp, scratch.starts), count, out=scratch.starts)
+    scratch.last[0], scratch.last[1] = height - 1, width - 1
+    return scratch
 
 
 def _meet(
-    xp: Any, y: Array, x: Array, at: tuple[slice, slice], size: Sequence[int], room: _SampleTemps, *, clamp: bool
+    xp: Any, y: Array, x: Array, at: tuple[slice, slice], size: Sequence[int], scratch: _SampleTemps, *, clamp: bool
 ) -> _SampleTemps:
     """Work out the neighbours of a piece's positions; what is returned has their number, not a piece's."""
     images, part = at
     shape = (images.stop - images.start, part.stop - part.start)
     count = shape[0] * shape[1]
-    if count < room.at.shape[1]:
-        room = room._replace(
-            rows=room.rows[:count],
-            at=room.at.reshape(-1)[: 2 * count].reshape(2, count),
+    if count < scratch.at.shape[1]:
+        scratch = scratch._replace(
+            rows=scratch.rows[:count],
+            at=scratch.at.reshape(-1)[: 2 * count].reshape(2, count),
             **{
-                name: getattr(room, name).reshape(-1)[: 4 * count].reshape(2, 2, count)
+                name: getattr(scratch, name).reshape(-1)[: 4 * count].reshape(2, 2, count)
                 for name in ("near", "side", "cell", "real", "whole")
             },
             **{
-                name: getattr(room, name).reshape(-1)[: 4 * count].reshape(-1, count)
+                name: getattr(scratch, name).reshape(-1)[: 4 * count].reshape(-1, count)
                 for name in ("places", "weights", "products")
             },
         )
-    where, near, side, cell, real, last = room.at, room.near, room.side, room.cell, room.real, room.last
+    where, near, side, cell, real, last = (
+        scratch.at,
+        scratch.near,
+        scratch.side,
+        scratch.cell,
+        scratch.real,
+        scratch.last,
+    )
     pair = where.reshape(2, *shape)
     pair[0], pair[1] = y[at], x[at]
     if clamp:
@@ -151,20 +158,20 @@ def _meet(
     xp.subtract(where, cell[:, 0], out=near[:, 1])
     xp.subtract(1, near[:, 1], out=near[:, 0])
     # A neighbour of what is no number is somewhere, all the same.
-    inner = xp.fmin(cell, last[:, None], out=room.weights.reshape(2, 2, count))
+    inner = xp.fmin(cell, last[:, None], out=scratch.weights.reshape(2, 2, count))
     xp.fmax(inner, 0, out=inner)
     if not clamp:
         xp.equal(inner, cell, out=real)
         xp.copyto(side, real)
     near *= side
     side[:, 0] *= -1
-    whole = room.whole
+    whole = scratch.whole
     xp.copyto(whole, inner, casting="unsafe")
     whole[0] *= size[1]
     rows = whole[0].reshape(2, *shape)
-    rows += room.starts[images, None]
-    xp.add(whole[0][:, None], whole[1], out=room.places.reshape(2, 2, count))
-    return room
+    rows += scratch.starts[images, None]
+    xp.add(whole[0][:, None], whole[1], out=scratch.places.reshape(2, 2, count))
+    return scratch
 
 
 def sample(
@@ -184,11 +191,11 @@ def sample(
     """
     whole = _begin(xp, images, size, temps)
     for at in _pieces(y.shape, whole.at.shape[1]):
-        room = _meet(xp, y, x, at, size, whole, clamp=clamp)
-        _weigh(xp, room.near[0], room.near[1], room.weights)
-        gather_rows(xp, room.columns, room.places, room.weights, room.rows, room.gather)
+        scratch = _meet(xp, y, x, at, size, whole, clamp=clamp)
+        _weigh(xp, scratch.near[0], scratch.near[1], scratch.weights)
+        gather_rows(xp, scratch.columns, scratch.places, scratch.weights, scratch.rows, scratch.gather)
         target = out[at[0], :, at[1]]
-        target[...] = room.rows.reshape(len(target), -1, images.shape[1]).swapaxes(1, 2)
+        target[...] = scratch.rows.reshape(len(target), -1, images.shape[1]).swapaxes(1, 2)
 
 
 def _weigh(xp: Any, along_y: Array, along_x: Array, weights: Array) -> None:
@@ -220,22 +227,22 @@ def sample_gradients(
     whole.total[...] = 0
     channels = images.shape[1]
     for at in _pieces(y.shape, whole.at.shape[1]):
-        room = _meet(xp, y, x, at, size, whole, clamp=clamp)
+        scratch = _meet(xp, y, x, at, size, whole, clamp=clamp)
         part = gsamples[at[0], :, at[1]]
-        rows = room.rows.reshape(len(part), -1, channels)
+        rows = scratch.rows.reshape(len(part), -1, channels)
         rows[...] = part.swapaxes(1, 2)
         if gimages is not None:
-            _weigh(xp, room.near[0], room.near[1], room.weights)
-            spread_rows(xp, room.total, room.places, room.weights, room.rows, room.gather)
+            _weigh(xp, scratch.near[0], scratch.near[1], scratch.weights)
+            spread_rows(xp, scratch.total, scratch.places, scratch.weights, scratch.rows, scratch.gather)
         if slopes is not None:
-            row_products(xp, room.columns, room.places, room.rows, room.products, room.gather)
+            row_products(xp, scratch.columns, scratch.places, scratch.rows, scratch.products, scratch.gather)
             for slope, along_y, along_x in (
-                (slopes[0], room.side[0], room.near[1]),
-                (slopes[1], room.near[0], room.side[1]),
+                (slopes[0], scratch.side[0], scratch.near[1]),
+                (slopes[1], scratch.near[0], scratch.side[1]),
             ):
-                _weigh(xp, along_y, along_x, room.weights)
-                room.weights[...] *= room.products
+                _weigh(xp, along_y, along_x, scratch.weights)
+                scratch.weights[...] *= scratch.products
                 target = slope[at]
-                xp.sum(room.weights.reshape(4, *target.shape), axis=0, out=target)
+                xp.sum(scratch.weights.reshape(4, *target.shape), axis=0, out=target)
     if gimages is not None:
         gimages[...] = whole.total.reshape(images.shape[0], -1, channels).swapaxes(1, 2)

@@ -101,24 +101,24 @@ def _softmax_kernel(
     xp: Any, out: Array, data: Array, axis: int, temps: Arrays, factor: float, log: bool
 ) -> Call | None:
     """A kernel's call; None where there is none for these arrays, or not yet."""
-    rows, *rooms = temps
+    rows, *scratches = temps
     if math.prod(data.shape[axis % data.ndim + 1 :]) != 1:
         return None
     kernels = row_kernels(xp, data, out, rows)
     if kernels is None:
         return None
-    return kernels.softmax(data, out, rows, rooms[0] if log else None, rows.size, data.shape[axis], factor)
+    return kernels.softmax(data, out, rows, scratches[0] if log else None, rows.size, data.shape[axis], factor)
 
 
 def _softmax_by_calls(
     xp: Any, out: Array, data: Array, axis: int, temps: Arrays, factor: float, left_out: Array | None, log: bool
 ) -> None:
     """By calls of NumPy's or CuPy's."""
-    rows, *rooms = temps
+    rows, *scratches = temps
     wide = rows.dtype
     if xp is not np and data.dtype == out.dtype and data.shape == out.shape and data.data.ptr == out.data.ptr:
         data = out  # CuPy copies an input first that is the output's memory, unless it is the same object
-    result = rooms.pop() if out.dtype != wide else out
+    result = scratches.pop() if out.dtype != wide else out
     source = data
     if factor != 1 or left_out is not None or data.dtype != wide:
         source = result
@@ -127,7 +127,7 @@ def _softmax_by_calls(
             xp.copyto(source, -np.inf, where=left_out)
     xp.max(source, axis=axis, keepdims=True, out=rows)
     xp.subtract(source, rows, out=result)
-    powers = rooms.pop() if log else result
+    powers = scratches.pop() if log else result
     xp.exp(result, out=powers)
     xp.sum(powers, axis=axis, keepdims=True, out=rows)
     if log:
@@ -213,16 +213,16 @@ def _through_temps(call: CallSpec, shape: tuple[int, ...], axis: int) -> list[Te
 
 def _through(ctx: OpContext, g: Array, y: Array, out: Array, axis: int, factor: float = 1.0, log: bool = False) -> Call:
     """A call that writes the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
-    xp, (rows, room) = ctx.xp, ctx.temp
-    by_calls = partial(_through_by_calls, xp, (rows, room), g, y, out, axis, factor, log)
+    xp, (rows, scratch) = ctx.xp, ctx.temp
+    by_calls = partial(_through_by_calls, xp, (rows, scratch), g, y, out, axis, factor, log)
     if xp is not np or math.prod(y.shape[axis % y.ndim + 1 :]) != 1:
         return by_calls
 
     def by_kernel() -> Call | None:
-        kernels = row_kernels(xp, g, y, out, room)
+        kernels = row_kernels(xp, g, y, out, scratch)
         if kernels is None:
             return None
-        return kernels.softmax_gradient(g, y, out, room, rows.size, y.shape[axis], factor, log)
+        return kernels.softmax_gradient(g, y, out, scratch, rows.size, y.shape[axis], factor, log)
 
     return switching(by_calls, by_kernel)
 
@@ -231,16 +231,16 @@ def _through_by_calls(
     xp: Any, temps: Arrays, g: Array, y: Array, out: Array, axis: int, factor: float, log: bool
 ) -> None:
     """By calls of NumPy's or CuPy's."""
-    rows, room = temps
-    result = out if out.dtype == room.dtype else room
+    rows, scratch = temps
+    result = out if out.dtype == scratch.dtype else scratch
     if log:
         xp.sum(g, axis=axis, keepdims=True, dtype=rows.dtype, out=rows)
-        xp.exp(y, out=room, dtype=room.dtype)
-        xp.multiply(room, rows, out=room)
-        xp.subtract(g, room, out=result)
+        xp.exp(y, out=scratch, dtype=scratch.dtype)
+        xp.multiply(scratch, rows, out=scratch)
+        xp.subtract(g, scratch, out=result)
     else:
-        xp.multiply(g, y, out=room, dtype=room.dtype)
-        xp.sum(room, axis=axis, keepdims=True, out=rows)
+        xp.multiply(g, y, out=scratch, dtype=scratch.dtype)
+        xp.sum(scratch, axis=axis, keepdims=True, out=rows)
         xp.subtract(g, rows, out=result)
         xp.multiply(result, y, out=result)
     if factor != 1:

@@ -22,14 +22,14 @@ def bytes_for(shape: tuple[int, ...], dtype: Any) -> int:
 
 
 class Space:
-    """See the module; `room` (bytes,) of uint8 is what it is cut from."""
+    """See the module; `scratch` (bytes,) of uint8 is what it is cut from."""
 
-    def __init__(self, room: Array) -> None:
-        self._room = room
+    def __init__(self, scratch: Array) -> None:
+        self._scratch = scratch
         self._used = 0
 
     def take(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An uninitialised array."""
         at, nbytes = self._used, math.prod(shape) * np.dtype(dtype).itemsize
         self._used += bytes_for(shape, dtype)
-        return self._room[at : at + nbytes].view(dtype).reshape(shape)
+        return self._scratch[at : at + nbytes].view(dtype).reshape(shape)

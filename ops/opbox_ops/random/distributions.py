@@ -144,14 +144,17 @@ def _declare_sample(row: Distribution) -> Op:
                 dtype = ins.merge(i, dtype)
         _wanted_type(p, ins, outs)
 
-    room = scratch_for(row)
+    scratch = scratch_for(row)
     column = COLUMNS.get(row.name)
 
     def temps(p: SampleParams, call: CallSpec) -> Sequence[Temp]:
         if column is None:
-            return room(p, call)
+            return scratch(p, call)
         params = call.inputs
-        return [*room(p, call), Temp((size_of(params[0].shape), 1), column.dtype(*[array.dtype for array in params]))]
+        return [
+            *scratch(p, call),
+            Temp((size_of(params[0].shape), 1), column.dtype(*[array.dtype for array in params])),
+        ]
 
     @op.compute(temps=temps, allocates=_CHECKED if row.name == "gamma" else "" if row.drawn else DRAWN)
     def _(p: SampleParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:

@@ -35,18 +35,18 @@ def scratch_for(row: Distribution) -> TempsRule:
 
 
 def draw(
-    ctx: OpContext, fill: Callable[..., None], out: Array, shape: tuple[int, ...], room: Arrays, *params: Any
+    ctx: OpContext, fill: Callable[..., None], out: Array, shape: tuple[int, ...], scratch: Arrays, *params: Any
 ) -> None:
-    """Fill `out`, drawing in `shape`, as generators broadcast over fewer axes than an array may have; in `room`.
+    """Fill `out`, drawing in `shape`, as generators broadcast over fewer axes than an array may have; in `scratch`.
 
     Parameters are numbers, or columns with a row for each of `shape`.
     """
     target = out.reshape(shape)
     for at in _pieces(shape) if ctx.xp is np else ((),):
         part = target[at]
-        drawn = room[0][: part.size].reshape(part.shape) if room else part
+        drawn = scratch[0][: part.size].reshape(part.shape) if scratch else part
         fill(ctx.random, drawn, *[_of_rows(number, at) for number in params])
-        if room:
+        if scratch:
             ctx.xp.copyto(part, drawn, casting="unsafe")
 
 

@@ -80,7 +80,7 @@ def _back_by_unit(direction: Direction, steps: UnitSteps, gstates: Array, glast:
     arrays = {"packed": work["packed"], "gates": direction.gates, "extra": direction.extra}
     arrays |= {"states": direction.states, "first": direction.first, "first_cell": first_cell, "gout": gstates}
     arrays |= {"gstate": gstate, "gcell": work["gcell"], "ggates": work["ggates"], "gagain": work["gagain"]}
-    arrays["room"] = work["room"]
+    arrays["scratch"] = work["scratch"]
     times, length = direction.times()[::-1], max(1, UNIT_COLUMNS // gstates.shape[1])
     for start in range(0, len(times), length):
         pause()
@@ -178,9 +178,9 @@ class _CellInC(_Cell):
     passed: Array | None = None
 
     def begin(self, glast: Array) -> None:
-        kernels, weight, room = self.direction.kernels, self.direction.weights.h2h, self.direction.scratch["h2h"]
+        kernels, weight, memory = self.direction.kernels, self.direction.weights.h2h, self.direction.scratch["h2h"]
         if self.in_c is not None and kernels.packed is not None:
-            self.by_rows = kernels.packed(weight, len(glast), room)
+            self.by_rows = kernels.packed(weight, len(glast), memory)
         if self.by_rows is None:
             super().begin(glast)
         else:
@@ -298,10 +298,10 @@ class _Lstm(_CellInC):
         return direction.kernels.cells if plain else None
 
     def step_in_c(self, cells: Cells, gout: Array, t: int) -> None:
-        direction, rooms = self.direction, (self.total, self.small[0], self.inner)
+        direction, work = self.direction, (self.total, self.small[0], self.inner)
         before = direction.before(self.cell_states, self.first_cell.T, t)
         stored = self.gates[t], self.cell_states[t], before, direction.scratch["ggates"][:, t]
-        cells.lstm_back((gout, self.gstate, *rooms, self.gcell, self.factors[0], *stored), self.gstate_row)
+        cells.lstm_back((gout, self.gstate, *work, self.gcell, self.factors[0], *stored), self.gstate_row)
         self.from_c()
 
     def counted(self, t: int) -> Array:
@@ -358,9 +358,9 @@ class _Gru(_CellInC):
         direction, scratch, small = self.direction, self.direction.scratch, self.small
         before = direction.before(direction.states.transpose(0, 2, 1), direction.first.T, t)
         written = scratch["ggates"][:, t], scratch["gagain"][:, t]
-        rooms = self.total, small[0], scratch["inner"], self.through, self.factors[0]
+        work = self.total, small[0], scratch["inner"], self.through, self.factors[0]
         stored = self.gates[t], self.products[t], before
-        cells.gru_back((gout, self.gstate, *rooms, *stored, *written), self.passed, self.gstate_row)
+        cells.gru_back((gout, self.gstate, *work, *stored, *written), self.passed, self.gstate_row)
         self.from_c()
 
     def store(self, start: int, stop: int) -> None:

@@ -224,16 +224,16 @@ class _RNNCall:
         sizes, own = packed_sizes(self.sizes), self.scratch["all_packed"]
         recurrent, inputs = sizes[layer]
         before = self.sizes.directions * sum(map(sum, sizes[:layer])) + number * (recurrent + inputs)
-        room = own[before:] if own.size else self.scratch["packed"]
-        return room[:recurrent], room[recurrent : recurrent + inputs]
+        memory = own[before:] if own.size else self.scratch["packed"]
+        return memory[:recurrent], memory[recurrent : recurrent + inputs]
 
     def passed(self, saved: Activations) -> Array:
         """Return a layer's output, (time, batch, directions * outputs), as the input of the next layer."""
         return self._through(saved.states, saved.mask, self.scratch["passed"])
 
-    def arriving(self, gout: Array, saved: Activations, room: Array) -> Array:
-        """Return the gradient of a layer's states, from that of the next layer's input; `room` may be `gout`."""
-        return self._through(gout, saved.mask, room)
+    def arriving(self, gout: Array, saved: Activations, memory: Array) -> Array:
+        """Return the gradient of a layer's states, from that of the next layer's input; `memory` may be `gout`."""
+        return self._through(gout, saved.mask, memory)
 
     def _through(self, array: Array, mask: Array | None, out: Array) -> Array:
         """An array with a layer's output's shape, times dropout's mask, and 0 beyond the lengths."""
@@ -345,9 +345,9 @@ def differentiate(p: RNNOperatorParams, ctx: OpContext, inputs: Arrays, outputs:
         saved = call.layers[layer]
         x = call.passed(call.layers[layer - 1]) if layer else call.data
         # What comes from the layer above is read before what goes to the one below is complete: two arrays in turn.
-        room = work["glayers"]
-        gstates = call.arriving(gout, saved, room[layer % len(room)] if len(room) else gout)
-        gx: Array | None = room[(layer - 1) % len(room)] if layer else gdata
+        memory = work["glayers"]
+        gstates = call.arriving(gout, saved, memory[layer % len(memory)] if len(memory) else gout)
+        gx: Array | None = memory[(layer - 1) % len(memory)] if layer else gdata
         for number in range(sizes.directions):
             k = layer * sizes.directions + number
             n = sizes.outputs

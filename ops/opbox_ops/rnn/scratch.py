@@ -13,7 +13,7 @@ import numpy as np
 from ..cache import CACHE_BYTES
 from ..compute import Arrays, Temp
 from ..cpu.algorithms.blocked_product import ProductSizes, padded
-from ..cpu.algorithms.unit_steps import packed_numbers, room_numbers
+from ..cpu.algorithms.unit_steps import packed_numbers, scratch_numbers
 from .layout import Sizes, reserve_size
 
 __all__ = ["UNIT_COLUMNS", "Scratch", "packed_sizes", "backward_temps", "forward_temps", "scratch"]
@@ -54,7 +54,7 @@ def _of_row(sizes: Sizes) -> int:
     return sizes.gates + (0 if sizes.gates % _SETS else _APART)
 
 
-def _room(sizes: Sizes, dtype: Any) -> int:
+def _packed_numbers(sizes: Sizes, dtype: Any) -> int:
     """Return the numbers of the recurrent weight turned over, or packed for the gradient of a state: whole rows."""
     numbers, of_row = padded(sizes.outputs) * _of_row(sizes), _of_row(sizes)
     if dtype == np.float32:
@@ -112,7 +112,7 @@ def forward_temps(
             "bias": Temp((sizes.gates,), dtype),
             "packed": Temp((max(map(sum, packed)),), dtype),
             "all_packed": Temp((sizes.directions * sum(map(sum, packed)),), dtype, only_packed=True),
-            "room": Temp((room_numbers(sizes),), dtype),
+            "scratch": Temp((scratch_numbers(sizes),), dtype),
         }
     widest = max(sizes.layer_inputs(layer) for layer in range(sizes.layers))
     halved = sizes.gates if sizes.mode in ("lstm", "gru") else 0
@@ -151,11 +151,11 @@ def backward_temps(sizes: Sizes, dtype: Any, *, lengths: bool, narrow: bool, by_
         return temps | {
             "packed": Temp((packed_numbers(sizes),), dtype),
             "first_cell": Temp((sizes.hidden if lstm else 0, sizes.batch), dtype),
-            "room": Temp((room_numbers(sizes, back=True),), dtype),
+            "scratch": Temp((scratch_numbers(sizes, back=True),), dtype),
         }
     projected, length, of_row = sizes.projected, _cached(sizes, dtype.itemsize), _of_row(sizes)
     return temps | {
-        "h2h": Temp((_room(sizes, dtype) // of_row, of_row), dtype),
+        "h2h": Temp((_packed_numbers(sizes, dtype) // of_row, of_row), dtype),
         "factors": Temp((length, sizes.gates, sizes.batch), dtype),
         "total": Temp((sizes.outputs, sizes.batch), dtype),
         "through": Temp((sizes.outputs if lengths or gru else 0, sizes.batch), dtype),

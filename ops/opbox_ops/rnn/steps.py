@@ -167,7 +167,7 @@ class Direction:
         multiply = self.products_by_unit(steps, packs)
         assert self.packed is not None
         arrays = {"packed": self.packed[0], "bias": bias, "of_new": part.h2h_bias[2 * n :], "valid": self.valid}
-        arrays |= {"gates": self.gates, "extra": self.extra, "states": self.states, "room": work["room"]}
+        arrays |= {"gates": self.gates, "extra": self.extra, "states": self.states, "scratch": work["scratch"]}
         times, state = range(time), self.first
         for start in times[::length][:: -1 if self.reverse else 1]:
             pause()
@@ -214,12 +214,12 @@ class Direction:
 
     def _products(self, x: Array, i2h: Array, start: int) -> Array:
         """i2h times the inputs of the steps from `start` on: (gates, steps, batch)."""
-        room, batch, width = self.scratch["pieces"], self.states.shape[1], i2h.shape[1]
-        count = min(room.shape[1], len(self.states) - start)
+        memory, batch, width = self.scratch["pieces"], self.states.shape[1], i2h.shape[1]
+        count = min(memory.shape[1], len(self.states) - start)
         inputs = self.scratch["inputs"][: count * batch * width].reshape(count * batch, width)
         inputs[:, : width - 1] = x[start * batch : (start + count) * batch]
         inputs[:, width - 1] = 1
-        products = room.reshape(-1)[: len(i2h) * count * batch].reshape(len(i2h), count * batch)
+        products = memory.reshape(-1)[: len(i2h) * count * batch].reshape(len(i2h), count * batch)
         self.kernels.matmul(self.xp, i2h, inputs.T, products)
         return products.reshape(len(i2h), count, batch)
 
@@ -228,19 +228,19 @@ class Direction:
         cells, extra = self.kernels.cells, self.extra
         if cells is None or self.clip is not None or self.weights.h2r is not None:
             return None
-        product, room = self.scratch["product"], self.scratch["small"]
+        product, memory = self.scratch["product"], self.scratch["small"]
         multiply = partial(self.kernels.matmul, self.xp, h2h)
 
         def lstm(t: int, x: Array, before: Array, before_cell: Array) -> Array:
             cell = self.stored(extra, t)
             multiply(before, product)
-            cells.lstm((product, x, self.stored(self.gates, t), before_cell, cell, room, self.states[t]))
+            cells.lstm((product, x, self.stored(self.gates, t), before_cell, cell, memory, self.states[t]))
             return cell
 
         def gru(t: int, x: Array, before: Array, _: Any) -> None:
             multiply(before, product)
             again = self.stored(extra, t)
-            cells.gru((product, x, self.stored(self.gates, t), before, again, room, self.states[t]), bias)
+            cells.gru((product, x, self.stored(self.gates, t), before, again, memory, self.states[t]), bias)
 
         def rnn(t: int, x: Array, before: Array, _: Any) -> None:
             multiply(before, product)

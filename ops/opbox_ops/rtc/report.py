@@ -27,7 +27,7 @@ class FaultReport(ctypes.Structure):
 (_OUTSIDE, _BARRIERS, _NULL, _NAMED, _NOWHERE, _MISALIGNED, _DIVISION, _CONSTANT, _BOUNDS, _ASSERT, _TRAP, _WARP) = (
     range(1, 13)
 )
-_SHARED, _ROOM, _DEEP = 13, 14, 15
+_SHARED, _MEMORY, _DEEP = 13, 14, 15
 
 
 def described(
@@ -35,7 +35,7 @@ def described(
 ) -> str:
     """The sentence; `line` is the user's."""
     text = report.text.decode(errors="replace")
-    if report.kind == _ROOM:
+    if report.kind == _MEMORY:
         return f"kernel {kernel!r}: there is no memory for its arrays and threads: give it smaller arrays or blocks"
     thread = f"in thread {tuple(report.thread)} of block {tuple(report.block)}"
     if report.kind == _BARRIERS:

@@ -190,11 +190,11 @@ def _begin(
 ) -> tuple[_BinTemps, Array]:
     """Put the pixels' channels side by side, and work out where regions are, and which are on an image."""
     points = Points(*temps[_OWN : _OWN + POINTS])
-    room = _BinTemps._make((*temps[:_OWN], points, temps[_OWN + POINTS :]))
-    classes, number = room.moved.shape[2], room.axes.dtype.type
-    pixels, apart = _pixels(p, room.table, data, classes)
+    scratch = _BinTemps._make((*temps[:_OWN], points, temps[_OWN + POINTS :]))
+    classes, number = scratch.moved.shape[2], scratch.axes.dtype.type
+    pixels, apart = _pixels(p, scratch.table, data, classes)
     pixels[...] = apart
-    rois, (starts, extents, steps, samples) = widened(rois, room.wide), room.axes
+    rois, (starts, extents, steps, samples) = widened(rois, scratch.wide), scratch.axes
     for axis in (0, 1):
         start, extent = starts[axis], extents[axis]
         for edge, target, more in ((1, start, 0), (3, extent, 1)):
@@ -206,16 +206,16 @@ def _begin(
         xp.maximum(extent, number(0.1), out=extent)
         xp.divide(extent, p.pooled_size, out=steps[axis])
         xp.divide(steps[axis], p.sample_per_part, out=samples[axis])
-    number_of_bin, column_group, row_group = room.groups
+    number_of_bin, column_group, row_group = scratch.groups
     xp.multiply(count_up(xp, number_of_bin), p.group_size, out=column_group)
     column_group //= p.pooled_size
     column_group *= classes
     xp.multiply(column_group, p.group_size, out=row_group)
-    count_up(xp, room.bins)
-    count_up(xp, room.steps)
-    on = write_images(xp, rois, data.shape[0], room.image, room.masks)
-    room.image[...] *= data.shape[2] * data.shape[3]
-    return room, on
+    count_up(xp, scratch.bins)
+    count_up(xp, scratch.steps)
+    on = write_images(xp, rois, data.shape[0], scratch.image, scratch.masks)
+    scratch.image[...] *= data.shape[2] * data.shape[3]
+    return scratch, on
 
 
 def _pixels(p: DeformablePSROIPoolingParams, table: Array, data: Array, classes: int) -> tuple[Array, Array]:
@@ -233,21 +233,21 @@ def _by_bin(out: Array, rows: Array, classes: int) -> tuple[Array, Array]:
 
 
 def _pieces(
-    p: DeformablePSROIPoolingParams, xp: Any, trans: Array | None, on: Array, size: Sequence[int], room: _BinTemps
+    p: DeformablePSROIPoolingParams, xp: Any, trans: Array | None, on: Array, size: Sequence[int], scratch: _BinTemps
 ) -> Iterator[tuple[slice, Points]]:
     """Some regions, and the neighbours of their bins' samples: places, and how near they are."""
-    together, classes, pooled, _ = room.moved.shape[1:]
-    side, number = p.sample_per_part, room.axes.dtype.type
+    together, classes, pooled, _ = scratch.moved.shape[1:]
+    side, number = p.sample_per_part, scratch.axes.dtype.type
     for first in range(0, len(on), together):
         pause()
         at = slice(first, min(first + together, len(on)))
         n = at.stop - first
         shape = (side, side, n, classes, pooled, pooled)
-        points = room.points.cut(math.prod(shape))
+        points = scratch.points.cut(math.prod(shape))
         for axis in (0, 1):
-            place, moves = room.moved[:, :n]
-            start, extent, step, sample = (values[axis, at, None, None, None] for values in room.axes)
-            xp.multiply(room.bins[:, None] if axis else room.bins, step, out=place)
+            place, moves = scratch.moved[:, :n]
+            start, extent, step, sample = (values[axis, at, None, None, None] for values in scratch.axes)
+            xp.multiply(scratch.bins[:, None] if axis else scratch.bins, step, out=place)
             place += start
             if trans is not None:
                 _of_bins(trans[at, axis::2], moves)
@@ -255,21 +255,21 @@ def _pieces(
                 moves *= extent
                 place += moves
             target = points.at[1 - axis].reshape(shape)
-            steps = room.steps[:, None, None, None, None]
+            steps = scratch.steps[:, None, None, None, None]
             xp.multiply(steps[:, None] if axis else steps, sample, out=target)
             target += place
         real = real_samples(xp, points, 0.5, size).reshape(side * side, n, -1)
         real &= on[at, None]
         xp.copyto(points.weight, real.reshape(-1))
         weight = points.weight.reshape(side * side, -1)
-        count = xp.sum(weight, axis=0, out=room.sums[: weight.shape[1]])
+        count = xp.sum(weight, axis=0, out=scratch.sums[: weight.shape[1]])
         weight /= xp.maximum(count, 1, out=count)
         write_neighbours(xp, points, size)
         places = points.places.reshape(4 * side * side, *shape[2:])
-        places += room.image[at, None, None, None]
+        places += scratch.image[at, None, None, None]
         places *= p.group_size**2 * classes
-        places += room.groups[2][:, None]
-        places += room.groups[1]
+        places += scratch.groups[2][:, None]
+        places += scratch.groups[1]
         for k in range(1, classes):
             one = places[:, :, k]
             one += k
@@ -292,13 +292,13 @@ def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: 
     if not data.size:
         out[...] = 0
         return
-    xp, trans, (room, on) = ctx.xp, _trans(p, inputs), _begin(p, ctx.xp, data, rois, ctx.temp)
-    for at, points in _pieces(p, xp, trans, on, data.shape[2:], room):
+    xp, trans, (scratch, on) = ctx.xp, _trans(p, inputs), _begin(p, ctx.xp, data, rois, ctx.temp)
+    for at, points in _pieces(p, xp, trans, on, data.shape[2:], scratch):
         weigh(xp, points, points.near[0], points.near[1])
-        apart, means = _by_bin(out[at], room.rows, room.moved.shape[2])
+        apart, means = _by_bin(out[at], scratch.rows, scratch.moved.shape[2])
         rows = means.reshape(-1, means.shape[-1])
         places = points.places.reshape(-1, len(rows))
-        gather_rows(xp, room.table, places, points.weights.reshape(places.shape), rows, room.gather)
+        gather_rows(xp, scratch.table, places, points.weights.reshape(places.shape), rows, scratch.gather)
         apart[...] = means
 
 
@@ -316,24 +316,24 @@ def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: 
         return
     if gdata is None and gtrans is None:
         return
-    xp, trans, (room, on) = ctx.xp, _trans(p, inputs), _begin(p, ctx.xp, data, rois, ctx.temp)
-    classes = room.moved.shape[2]
-    room.total[...] = 0
-    _write_parts(room.of_part)
-    for at, points in _pieces(p, xp, trans, on, data.shape[2:], room):
-        apart, gradients = _by_bin(gout[at], room.rows, classes)
+    xp, trans, (scratch, on) = ctx.xp, _trans(p, inputs), _begin(p, ctx.xp, data, rois, ctx.temp)
+    classes = scratch.moved.shape[2]
+    scratch.total[...] = 0
+    _write_parts(scratch.of_part)
+    for at, points in _pieces(p, xp, trans, on, data.shape[2:], scratch):
+        apart, gradients = _by_bin(gout[at], scratch.rows, classes)
         gradients[...] = apart
         rows = gradients.reshape(-1, gradients.shape[-1])
         places = points.places.reshape(-1, len(rows))
         if gdata is not None:
             weigh(xp, points, points.near[0], points.near[1])
-            spread_rows(xp, room.total, places, points.weights.reshape(places.shape), rows, room.gather)
+            spread_rows(xp, scratch.total, places, points.weights.reshape(places.shape), rows, scratch.gather)
         if gtrans is not None:
-            slopes = room.slopes.reshape(-1)[: 6 * points.weight.size].reshape(3, 2, -1)
-            row_products(xp, room.table, places, rows, slopes[:2].reshape(places.shape), room.gather)
-            _move(p, xp, points, slopes, room, gtrans, at)
+            slopes = scratch.slopes.reshape(-1)[: 6 * points.weight.size].reshape(3, 2, -1)
+            row_products(xp, scratch.table, places, rows, slopes[:2].reshape(places.shape), scratch.gather)
+            _move(p, xp, points, slopes, scratch, gtrans, at)
     if gdata is not None:
-        pixels, apart = _pixels(p, room.total, gdata, classes)
+        pixels, apart = _pixels(p, scratch.total, gdata, classes)
         apart[...] = pixels
 
 
@@ -346,7 +346,13 @@ def _write_parts(of_part: Array) -> None:
 
 
 def _move(
-    p: DeformablePSROIPoolingParams, xp: Any, points: Points, slopes: Array, room: _BinTemps, gtrans: Array, at: slice
+    p: DeformablePSROIPoolingParams,
+    xp: Any,
+    points: Points,
+    slopes: Array,
+    scratch: _BinTemps,
+    gtrans: Array,
+    at: slice,
 ) -> None:
     """The gradient of trans for some regions: of each bin's position, added up over the bins of a part.
 
@@ -355,7 +361,7 @@ def _move(
             for two numbers a sample.
     """
     n, products, steep = at.stop - at.start, slopes[:2], slopes[2]
-    bins = room.moved[0, :n]
+    bins = scratch.moved[0, :n]
     for axis, more, less, across in (
         (0, products[:, 1], products[:, 0], points.near[0]),
         (1, products[1], products[0], points.near[1]),
@@ -365,8 +371,8 @@ def _move(
         steep[0] += steep[1]
         steep[0] *= points.weight
         xp.sum(steep[0].reshape(-1, *bins.shape), axis=0, out=bins)
-        along, both = room.along[:n], room.both[:n]
-        xp.matmul(room.of_part.T, xp.matmul(bins, room.of_part, out=along), out=both)
-        both *= room.axes[1, axis, at, None, None, None]
+        along, both = scratch.along[:n], scratch.both[:n]
+        xp.matmul(scratch.of_part.T, xp.matmul(bins, scratch.of_part, out=along), out=both)
+        both *= scratch.axes[1, axis, at, None, None, None]
         both *= p.trans_std
         gtrans[at, axis::2] = both

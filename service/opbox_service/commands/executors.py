@@ -96,7 +96,7 @@ def bind_entries(
         aux={name: entry.array for name, entry in aux.items()},
         backend=table.backend,
         random=table.random,
-        max_bytes=budget.room,
+        max_bytes=budget.available,
         eliminate_common_expr=places["eliminate_common_expr"],
     )
     # An output that is an argument's array, or a second head on the same entry, has its memory counted already.

@@ -86,7 +86,7 @@ def bind(
         level=level,
     )
     with graph_budget():
-        plan = compiled(req, room=max_bytes)
+        plan = compiled(req, max_bytes=max_bytes)
     if max_bytes is not None and plan.allocates > max_bytes:
         raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")
     inference = None
@@ -101,7 +101,7 @@ def _for_inference(compiled: Callable[..., Plan], training: Plan) -> Callable[[]
     def compile_it() -> Plan:
         with graph_budget(), collection_paused():
             # Where the plan that trains has no room for packed weights, neither has this one.
-            return compiled({}, room=None if training.packed_bytes else 0, spare=training.arena_bytes // 2)
+            return compiled({}, max_bytes=None if training.packed_bytes else 0, spare=training.arena_bytes // 2)
 
     return compile_it
 

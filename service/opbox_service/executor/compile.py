@@ -50,7 +50,7 @@ def compile_plan(
     level: str | None = None,
     passes: Sequence[PlanPass] = PASSES,
     apart: bool = False,
-    room: int | None = None,
+    max_bytes: int | None = None,
     spare: int = 0,
 ) -> Plan:
     """Compile `graph` for these argument shapes and types.
@@ -66,8 +66,8 @@ def compile_plan(
         level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
         passes: what rewrites the plan before its memory is planned.
         apart: for the body of a loop; see `Plan.place`.
-        room: bytes that an executor may allocate: copies of weights that would not leave as much again as they take
-            are made anew in each run. What does not fit at all is for the caller to refuse.
+        max_bytes: bytes that an executor may allocate: copies of weights that would not leave as much again as they
+            take are made anew in each run. What does not fit at all is for the caller to refuse.
         spare: see `Plan`.
 
     Raises:
@@ -86,7 +86,7 @@ def compile_plan(
     # Backward may run again after one forward: it finds what it reads. A loop puts that back before each step itself.
     keep = not apart or any(is_stateful(step.node) for step in plan.steps)
     plan.memory = plan.place(share=share, apart=apart, keep=keep)
-    if room is not None and plan.packed_bytes and plan.allocates + plan.packed_bytes > room:
+    if max_bytes is not None and plan.packed_bytes and plan.allocates + plan.packed_bytes > max_bytes:
         plan = without_packed_weights(plan)
         plan.memory = plan.place(share=share, apart=apart, keep=keep)
     return plan

@@ -128,19 +128,19 @@ class PlanSubgraph(CompiledSubgraph):
                     places.add(place)
         return places
 
-    def forward(self, ctx: OpContext, room: Array, arrays: Sequence[Array]) -> Run:
+    def forward(self, ctx: OpContext, scratch: Array, arrays: Sequence[Array]) -> Run:
         """See CompiledSubgraph."""
-        return self._bind(ctx, room, arrays, {}, backward=False)
+        return self._bind(ctx, scratch, arrays, {}, backward=False)
 
-    def backward(self, ctx: OpContext, room: Array, arrays: Sequence[Array], grads: Mapping[int, Array]) -> Run:
+    def backward(self, ctx: OpContext, scratch: Array, arrays: Sequence[Array], grads: Mapping[int, Array]) -> Run:
         """See CompiledSubgraph."""
-        return self._bind(ctx, room, arrays, grads, backward=True)
+        return self._bind(ctx, scratch, arrays, grads, backward=True)
 
     def _bind(
-        self, ctx: OpContext, room: Array, arrays: Sequence[Array], grads: Mapping[int, Array], *, backward: bool
+        self, ctx: OpContext, scratch: Array, arrays: Sequence[Array], grads: Mapping[int, Array], *, backward: bool
     ) -> Run:
         layout = self._backward if backward else self._forward
-        placed = layout.arrays(ctx, room)
+        placed = layout.arrays(ctx, scratch)
         for k, array in enumerate(arrays):
             if array is not None:
                 placed[self._places[k]] = array
@@ -151,7 +151,7 @@ class PlanSubgraph(CompiledSubgraph):
             kinds[kind][name] = array
         half = Half(
             backward,
-            layout.arena(room),
+            layout.arena(scratch),
             {("out", number): array for number, array in kinds["out"].items()},
             ctx.mode,
             lambda: ctx.state,
@@ -162,7 +162,7 @@ class PlanSubgraph(CompiledSubgraph):
         return Run(
             [placed.get(place) for place in self._places],
             [placed.get(place) for place in self._heads],
-            room[: self.saved_bytes],
+            scratch[: self.saved_bytes],
             heads,
             [placed.get(("grad", name)) for _, name in self._places],
             executor.run_half,
@@ -201,13 +201,13 @@ class _Layout:
                 offset += aligned(self._values[place].nbytes)
         return offset
 
-    def arrays(self, ctx: OpContext, room: Array) -> dict[tuple[str, str | int], Array]:
+    def arrays(self, ctx: OpContext, scratch: Array) -> dict[tuple[str, str | int], Array]:
         """The arrays in a body's scratch, by their place."""
         return {
-            place: ctx.backend.view(room, offset, self._values[place].shape, self._values[place].dtype)
+            place: ctx.backend.view(scratch, offset, self._values[place].shape, self._values[place].dtype)
             for place, offset in self._offsets.items()
         }
 
-    def arena(self, room: Array) -> Array:
+    def arena(self, scratch: Array) -> Array:
         """The arena in a body's scratch."""
-        return room[self._arena[0] : self._arena[1]]
+        return scratch[self._arena[0] : self._arena[1]]

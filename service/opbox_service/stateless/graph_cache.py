@@ -104,7 +104,7 @@ class GraphCache:
                 return key, graph
             with self._lock:
                 self._graphs[key] = _CachedGraph(graph, owner, time.monotonic())
-                self._make_room(key)
+                self._evict(key)
         if spelling is not None:
             with self._lock:
                 self._spelt[spelling] = key
@@ -167,7 +167,7 @@ class GraphCache:
                 dropped += len(oldest.graph.nodes)
         return dropped * NODE_BYTES
 
-    def _make_room(self, newest: str) -> None:
+    def _evict(self, newest: str) -> None:
         """Drop graphs until they are not too many, nor have too many nodes together; not the newest."""
         nodes: Counter[str] = Counter()
         for entry in self._graphs.values():

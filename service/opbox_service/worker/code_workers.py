@@ -201,7 +201,7 @@ class CodeWorkers:
             QuotaError: the server has too many.
             NotReadyError: the process did not start.
         """
-        self._check_room()
+        self._check_capacity()
         self._opening += 1
         try:
             worker = await self._take()
@@ -233,7 +233,7 @@ class CodeWorkers:
             QuotaError: there are too many such processes.
             MXNetError: the process did not start, or has no room for the session.
         """
-        self._check_room()
+        self._check_capacity()
         self._opening += 1
         try:
             worker = await self._take()
@@ -251,7 +251,7 @@ class CodeWorkers:
         finally:
             self._opening -= 1
 
-    def _check_room(self) -> None:
+    def _check_capacity(self) -> None:
         """QuotaError when there may be no further session with a process of its own."""
         most = self._settings.code_sessions
         if len(self._taken) + self._opening >= most:

@@ -35,7 +35,7 @@ class Output:
         self._ours, self.fd = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._ours, False)
         self._line = b""
-        self._room = float(BURST)
+        self._allowance = float(BURST)
         self._counted = time.monotonic()
         self._dropped = 0
         self._pause: asyncio.TimerHandle | None = None
@@ -89,15 +89,15 @@ class Output:
 
     def _emit(self, line: bytes) -> None:
         now = time.monotonic()
-        self._room = min(BURST, self._room + (now - self._counted) * RATE)
+        self._allowance = min(BURST, self._allowance + (now - self._counted) * RATE)
         self._counted = now
-        if self._room < len(line):
+        if self._allowance < len(line):
             self._dropped += len(line) + 1
             return
         self._report_dropped()
         for at in range(0, len(line), LINE):
             self._write(line[at : at + LINE].decode("utf-8", "replace"))
-        self._room -= len(line) + 100  # what the log adds
+        self._allowance -= len(line) + 100  # what the log adds
 
     def _report_dropped(self) -> None:
         if self._dropped:

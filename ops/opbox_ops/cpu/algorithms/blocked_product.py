@@ -248,13 +248,13 @@ class BlockedProduct:
 
         `packed` is read in the place of b.
         """
-        product, structure, room, packed_b = self._product, sizes.structure(), place_of(sums), place_of(packed)
+        product, structure, scratch, packed_b = self._product, sizes.structure(), place_of(sums), place_of(packed)
         if a_row is not None:
             structure.a_row = a_row
         where = addressof(structure)
 
         def run(a: Array, b: Array, bias: Array | None, out: Array, alive: Any = (structure, sums, packed)) -> None:
-            product(place_of(a), place_of(b), packed_b, place_of(bias), place_of(out), room, where, None, None, None)
+            product(place_of(a), place_of(b), packed_b, place_of(bias), place_of(out), scratch, where, None, None, None)
 
         return run
 
@@ -265,12 +265,12 @@ class BlockedProduct:
         """
         assert packed.nbytes >= 4 * sizes.packed
         product, structure = self._product, sizes.structure()
-        where, at, room = addressof(structure), place_of(a), place_of(packed)
+        where, at, scratch = addressof(structure), place_of(a), place_of(packed)
 
         def run(b: Array, out: Array, alive: Any = (structure, a, packed)) -> None:
             structure.columns = structure.c_row = b.shape[1]
             structure.b_column = b.strides[1] // b.itemsize
-            product(at, place_of(b), room, None, place_of(out), None, where, None, None, None)
+            product(at, place_of(b), scratch, None, place_of(out), None, where, None, None, None)
 
         return run
 

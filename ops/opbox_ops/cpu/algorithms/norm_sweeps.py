@@ -130,7 +130,7 @@ class NormSweeps:
         matrices: tuple[Array, Array, Array | None, Array | None],
         inputs: Arrays,
         results: tuple[Array | None, Array | None],
-        rooms: Arrays,
+        scratches: Arrays,
         temps: Arrays,
     ) -> Callable[[bool], None]:
         """Return a call that writes the gradients, and moves the moving statistics where those of the batch are used.
@@ -141,13 +141,13 @@ class NormSweeps:
                 addend is, or None.
             inputs: gamma, beta, moving mean, moving variance, and forward's mean and 1 / sqrt(variance + eps).
             results: the gradients of gamma and beta, or None.
-            rooms: five arrays, a number for each channel.
+            scratches: five arrays, a number for each channel.
             temps: `temps`.
         """
-        arrays = (*matrices, *results, *inputs, *rooms, temps[0], temps[2])
+        arrays = (*matrices, *results, *inputs, *scratches, temps[0], temps[2])
         run = self._kernel("opbox_norm_backward", norm, arrays)
         (x, g, addend, gx), (gamma, beta, moving_mean, moving_var, mean, inverse) = matrices, inputs
-        scale, ggamma, gbeta, share, less = rooms
+        scale, ggamma, gbeta, share, less = scratches
         factor = -1 / self.positions
 
         def call(of_batch: bool) -> None:
@@ -200,11 +200,11 @@ class NormSweeps:
 
     def statistics(self, x: Array, mean: Array, variance: Array, temps: Arrays) -> None:
         """Write the mean and the biased variance of each channel."""
-        partial, wide, sums, room, *_ = temps
+        partial, wide, sums, scratch, *_ = temps
         for b, rows, count in self._pieces():
             _total(x[rows], partial[b, 0])
             np.divide(partial[b, 0], np.float32(count), out=partial[b, 0])
-            centred = np.subtract(x[rows], partial[b, 0], out=room[:count])
+            centred = np.subtract(x[rows], partial[b, 0], out=scratch[:count])
             _total(np.square(centred, out=centred), partial[b, 1])
         np.copyto(wide, partial)
         means, squares = wide[:, 0], wide[:, 1]

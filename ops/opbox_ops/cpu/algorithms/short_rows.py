@@ -53,30 +53,30 @@ class ShortRows:
         reach = max(width + windows.pad[1], (windows.out[1] - 1) * windows.stride[1] + windows.kernel[1])
         return (reach + windows.pad[1]) * channels + WIDTH
 
-    def room(self, windows: WindowSizes, filters: int) -> tuple[int, int]:
+    def scratch(self, windows: WindowSizes, filters: int) -> tuple[int, int]:
         """Numbers of the temporaries: sums, and rows of data."""
         slabs, rows = self._slabs(windows), windows.kernel[0]
         return slabs * rows * filters * self._vectors(windows) * WIDTH, slabs * rows * self._length(windows)
 
     def gradient(
-        self, windows: WindowSizes, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]
+        self, windows: WindowSizes, arrays: tuple[Array, Array, Array], scratch: tuple[Array, Array]
     ) -> Callable[[], None]:
         """Return a call that writes the gradient of a weight.
 
         Args:
             windows: of the convolution; a row has `LONGEST` numbers at most, and none is skipped in it.
             arrays: gout, data, and the gradient (filters, channels, *kernel), of any strides.
-            room: temporaries, as `room` says.
+            scratch: temporaries, as `scratch` says.
         """
         gout, _, gweight = arrays
         assert windows.dilate[1] == 1
         assert windows.kernel[1] * windows.data[3] <= LONGEST
         structure = windows.structure
         steps = (c_long * 4)(*[step // gweight.itemsize for step in gweight.strides])
-        places = [array.ctypes.data for array in (*arrays, *room)]
+        places = [array.ctypes.data for array in (*arrays, *scratch)]
         numbers = gout.shape[-1], self._slabs(windows), self._length(windows)
         arguments = (*places, addressof(structure), *numbers, addressof(steps))
-        return c_call(self._gradient, arguments, (arrays, room, structure, steps))
+        return c_call(self._gradient, arguments, (arrays, scratch, structure, steps))
 
 
 def short_rows() -> ShortRows | None:

@@ -71,15 +71,15 @@ class RowKernels:
 
         All arrays are contiguous, and alive as long as the call is used.
         """
-        room = place_of(powers)
-        places = place_of(data), place_of(out), place_of(sums), room
+        scratch = place_of(powers)
+        places = place_of(data), place_of(out), place_of(sums), scratch
         return self._bound("opbox_softmax", *places, rows, size, factor, powers is not None, self._loops)
 
     def softmax_gradient(
-        self, g: Array, y: Array, out: Array, room: Array, rows: int, size: int, factor: float, log: bool
+        self, g: Array, y: Array, out: Array, scratch: Array, rows: int, size: int, factor: float, log: bool
     ) -> Call:
         """A call that writes the gradient of softmax, or of its logarithm, from gout and out; `out` may be g."""
-        places = place_of(g), place_of(y), place_of(out), place_of(room)
+        places = place_of(g), place_of(y), place_of(out), place_of(scratch)
         return self._bound("opbox_softmax_gradient", *places, rows, size, factor, log, self._loops)
 
     def softmax_output(

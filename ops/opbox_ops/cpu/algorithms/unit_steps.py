@@ -23,7 +23,7 @@ from ..runtime import c_compiler
 from ..runtime.kernel_text import kernel_text
 from .blocked_product import STEP, ProductSizes, has_matrix_unit
 
-__all__ = ["TEXT", "UnitSteps", "compiled", "fits", "packed_numbers", "room_numbers", "unit_steps"]
+__all__ = ["TEXT", "UnitSteps", "compiled", "fits", "packed_numbers", "scratch_numbers", "unit_steps"]
 
 TEXT = kernel_text("unit_steps.c")
 
@@ -49,11 +49,11 @@ def _places(*names: str) -> type[Structure]:
 
 
 _Arrays = _places(
-    *("packed", "x", "bias", "of_new", "before", "cell_before", "valid", "gates", "extra", "states", "room")
+    *("packed", "x", "bias", "of_new", "before", "cell_before", "valid", "gates", "extra", "states", "scratch")
 )
 _Gradients = _places(
     *("packed", "gates", "extra", "states", "first", "first_cell", "gout", "gstate", "gcell", "ggates", "gagain"),
-    "room",
+    "scratch",
 )
 
 
@@ -73,7 +73,7 @@ def packed_numbers(sizes: Sizes) -> int:
     return sizes.gates // sizes.hidden * blocks * (blocks * STEP * STEP * _PARTS // 2 + 1)
 
 
-def room_numbers(sizes: Sizes, *, back: bool = False) -> int:
+def scratch_numbers(sizes: Sizes, *, back: bool = False) -> int:
     """Numbers that steps work in: two of what a step passes on in parts, a state, and one number for some samples."""
     pieces, panels = _blocks(sizes.hidden) * _blocks(sizes.batch), _blocks(sizes.batch)
     passed = sizes.gates // sizes.hidden if back else 1
@@ -111,7 +111,7 @@ class UnitSteps:
                 gates: (stored, gates, batch), or of no step, written;
                 extra: (stored, hidden, batch), written; None where the cell has none;
                 states: (time, batch, hidden), rows apart, written;
-                room: of `room_numbers`.
+                scratch: of `scratch_numbers`.
             times: steps that follow one another, forwards or backwards.
             begin: the first step of x.
         """
@@ -134,7 +134,7 @@ class UnitSteps:
                     the same of these is written in their place;
                 ggates: (gates, time, batch), written;
                 gagain: (hidden, time, batch), the gradients of gru's extra, written;
-                room: of `room_numbers`, for this.
+                scratch: of `scratch_numbers`, for this.
             times: steps that follow one another, the last one first where `run` has gone forwards.
         """
         gout, first, ggates = (arrays[name] for name in ("gout", "first", "ggates"))

@@ -182,7 +182,7 @@ class Winograd:
             _MAX_BLOCK_TILES, (_BLOCK_NUMBERS // ELEMENTS - _AHEAD) // (self.in_vectors(channels) + _AHEAD) // 8 * 8
         )
 
-    def room(self, tiling: Tiling) -> tuple[int, int]:
+    def scratch(self, tiling: Tiling) -> tuple[int, int]:
         """Numbers of the tiles that are worked off together, transformed: of data, and of out or its gradient.
 
         None for lots, which are in the threads' stacks.
@@ -193,7 +193,7 @@ class Winograd:
         return ELEMENTS * (tiling.tiles * of_tile[0] + _AHEAD), ELEMENTS * (tiling.tiles * of_tile[1] + _AHEAD)
 
     @staticmethod
-    def room_of_few(tiling: Tiling) -> int:
+    def scratch_of_few(tiling: Tiling) -> int:
         """The same of data for `convolution_of_few` and `weight_gradient_of_few`."""
         return ELEMENTS * -(-tiling.data[3] // TERMS_TOGETHER) * (tiling.tiles * TERMS_TOGETHER + _AHEAD)
 
@@ -213,7 +213,7 @@ class Winograd:
         self,
         tiling: Tiling,
         arrays: tuple[Array, Array, Array | None, Array],
-        room: tuple[Array, Array],
+        scratch: tuple[Array, Array],
         *,
         adds: bool,
         norm: Array | None = None,
@@ -224,9 +224,9 @@ class Winograd:
         """
         assert not tiling.lots or tiling.tiles <= self.most_of_lot(tiling.data[3])
         sizes = tiling.sizes(norm)
-        function, rooms = (self._lots, ()) if tiling.lots else (self._forward, room)
-        places = [None if array is None else array.ctypes.data for array in (*arrays, *rooms)]
-        return c_call(function, (*places, byref(sizes), adds), (arrays, room, sizes, norm))
+        function, scratches = (self._lots, ()) if tiling.lots else (self._forward, scratch)
+        places = [None if array is None else array.ctypes.data for array in (*arrays, *scratches)]
+        return c_call(function, (*places, byref(sizes), adds), (arrays, scratch, sizes, norm))
 
     def data_gradient(self, tiling: Tiling, arrays: tuple[Array, Array, Array]) -> Callable[[], None]:
         """Return a call that writes the gradient of data; arrays are gout, transformed weight and that gradient.
@@ -240,7 +240,9 @@ class Winograd:
         sizes = tiling.sizes()
         return c_call(self._lot_data_gradient, (*[a.ctypes.data for a in arrays], byref(sizes)), (arrays, sizes))
 
-    def sums(self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]) -> Callable[[], None]:
+    def sums(
+        self, tiling: Tiling, arrays: tuple[Array, Array, Array], scratch: tuple[Array, Array]
+    ) -> Callable[[], None]:
         """Return a call that writes the gradient of the transformed weight; arrays are data, gout and that gradient.
 
         It is that of `Tiling.parts` parts, one behind the other.
@@ -251,8 +253,8 @@ class Winograd:
             assert tiling.tiles <= self.most_of_lot(max(tiling.data[3], self.padded(tiling.filters)))
             places = [array.ctypes.data for array in arrays]
             return c_call(self._lot_sums, (*places, byref(sizes), tiling.parts), (arrays, sizes))
-        places = [array.ctypes.data for array in (data, gout, *room, target)]
-        return c_call(self._sums, (*places, byref(sizes)), (arrays, room, sizes))
+        places = [array.ctypes.data for array in (data, gout, *scratch, target)]
+        return c_call(self._sums, (*places, byref(sizes)), (arrays, scratch, sizes))
 
     def weight_gradient(self, tiling: Tiling, sums: Array, target: Array) -> Callable[[], None]:
         """Return a call that writes the gradient of a weight, `target`, from what `sums` has written."""
@@ -264,7 +266,7 @@ class Winograd:
         self,
         tiling: Tiling,
         arrays: tuple[Array, Array, Array | None, Array],
-        room: Array,
+        scratch: Array,
         *,
         adds: bool,
         turned: bool = False,
@@ -274,29 +276,29 @@ class Winograd:
 
         Args:
             tiling: at most `MAX_TILES_TOGETHER` are worked off together.
-            room: `room_of_few` numbers.
+            scratch: `scratch_of_few` numbers.
             turned: as of `transform`.
         """
         assert tiling.tiles <= MAX_TILES_TOGETHER
         data, weight, bias, out = arrays
         sizes, structure = tiling.sizes(norm), _weight_of(weight, turned)
         places = data.ctypes.data, byref(structure), _G[self.taps].ctypes.data, place_of(bias)
-        rest = out.ctypes.data, room.ctypes.data, byref(sizes), adds
-        return c_call(self._few, (*places, *rest), (arrays, room, sizes, structure, norm))
+        rest = out.ctypes.data, scratch.ctypes.data, byref(sizes), adds
+        return c_call(self._few, (*places, *rest), (arrays, scratch, sizes, structure, norm))
 
     def weight_gradient_of_few(
-        self, tiling: Tiling, arrays: tuple[Array, Array, Array], room: tuple[Array, Array]
+        self, tiling: Tiling, arrays: tuple[Array, Array, Array], scratch: tuple[Array, Array]
     ) -> Callable[[], None]:
         """Return a call that writes the gradient of a weight; arrays are data, gout and that gradient.
 
-        Its room is `room_of_few` for data's tiles, and gout's of `room`.
+        Its scratch is `scratch_of_few` for data's tiles, and gout's of `scratch`.
         """
         assert tiling.tiles == tiling.all
         data, gout, target = arrays
         sizes, structure = tiling.sizes(), _weight_of(target)
-        places = [array.ctypes.data for array in (data, gout, *room)]
+        places = [array.ctypes.data for array in (data, gout, *scratch)]
         rest = byref(structure), _G[self.taps].ctypes.data, byref(sizes)
-        return c_call(self._few_sums, (*places, *rest), (arrays, room, sizes, structure))
+        return c_call(self._few_sums, (*places, *rest), (arrays, scratch, sizes, structure))
 
 
 def _count(out: tuple[int, ...], taps: int) -> int:

@@ -80,7 +80,7 @@ class BlockedWeightGradient:
 
     def bind(self, temps: Sequence[Array], gout: Array, data: Array, weight: Array, bias: Array | None) -> CallList:
         """Return a call that writes the gradients of weight and, where `bias` is not None, of bias."""
-        sums, gradient, *rooms = temps
+        sums, gradient, *scratches = temps
         runs, reorder = CallList(), self._reorder
         gout, data = runs.contiguous(gout).reshape(-1, self.filters), runs.contiguous(data)
         target = gradient if self._reordered else weight
@@ -90,7 +90,7 @@ class BlockedWeightGradient:
             sizes = self._sizes(len(rows))
             runs.calls.append(self.kernel.product(sizes, places, sums=sums, windows=windows, adds=first > 0))
         if reorder is not None:
-            runs.calls.append(reorder.bind(rooms, (gradient, weight)))
+            runs.calls.append(reorder.bind(scratches, (gradient, weight)))
         elif self._reordered:
             shape = self.filters, *self.windows.kernel, self.windows.data[3]
             written = gradient.reshape(shape).transpose(0, 3, 1, 2)
@@ -137,11 +137,11 @@ class BlockedDataGradient:
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
-        (gout, weight, gdata), (gathered, room) = arrays, temps
+        (gout, weight, gdata), (gathered, scratch) = arrays, temps
         runs = CallList()
         gout, weight = runs.contiguous(gout).reshape(-1, self.out[3]), runs.contiguous(weight)
         target = (gdata if self.stride == (1, 1) else gathered).reshape(-1, self.channels)
-        packed = room if room.size else None
+        packed = scratch if scratch.size else None
         if packed is not None:
             runs.calls.append(self.kernel.pack(self._sizes(self._positions), weight, packed))
         step = max(1, by_images.MAX_PIECE_MULTIPLICATIONS // (self.out[3] * self.channels))

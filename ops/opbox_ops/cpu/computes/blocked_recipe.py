@@ -110,10 +110,10 @@ class BlockedRecipe:
         runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], **options))
         return runs
 
-    def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> CallList:
-        """Return a call that packs b, the operand 1, to `room`."""
+    def pack(self, k: int, scratchpad: Array, array: Array, packed: Array) -> CallList:
+        """Return a call that packs b, the operand 1, to `packed`."""
         runs = CallList()
-        runs.calls.append(self.kernel.pack(self.sizes, runs.contiguous(array), room))
+        runs.calls.append(self.kernel.pack(self.sizes, runs.contiguous(array), packed))
         return runs
 
     def rebound(self, temps: Sequence[Array]) -> Callable[[Sequence[Array]], None]:

@@ -208,19 +208,19 @@ class _Gradients:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        rooms = [temp for part in (self.data, self.weight) if part is not None for temp in part.temps]
-        return (*rooms, *(() if self.unread is None else (self.unread,)))
+        scratches = [temp for part in (self.data, self.weight) if part is not None for temp in part.temps]
+        return (*scratches, *(() if self.unread is None else (self.unread,)))
 
     def bind(self, p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
         """Return a call that writes the gradients; see `Kernel.bind`."""
         (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
-        rooms = iter(ctx.temp)
+        scratches = iter(ctx.temp)
         runs: list[Callable[[], None]] = []
         if self.data is not None:
-            runs.append(self.data.bind(list(islice(rooms, len(self.data.temps))), (gout, weight, outputs[0])))
+            runs.append(self.data.bind(list(islice(scratches, len(self.data.temps))), (gout, weight, outputs[0])))
         if self.weight is not None:
-            temps = list(islice(rooms, len(self.weight.temps)))
-            gweight = next(rooms) if self.unread is not None else outputs[1]
+            temps = list(islice(scratches, len(self.weight.temps)))
+            gweight = next(scratches) if self.unread is not None else outputs[1]
             gbias = None if p.no_bias else outputs[2]
             if isinstance(self.weight, WeightGradient | BlockedWeightGradient):
                 runs.append(self.weight.bind(temps, gout, data, gweight, gbias))

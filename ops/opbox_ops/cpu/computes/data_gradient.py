@@ -125,17 +125,17 @@ class WindowedGradient:
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
-        (laid, room, *rooms), (gout, weight, gdata) = temps, arrays
+        (laid, scratch, *scratches), (gout, weight, gdata) = temps, arrays
         dnnl = library()
         assert dnnl is not None
         runs = CallList()
         gout, matrix = runs.contiguous(gout), laid.reshape(self.out[3], self._columns)
-        runs.calls.append(self._reorder.bind(rooms, (weight, laid)))
+        runs.calls.append(self._reorder.bind(scratches, (weight, laid)))
         positions = math.prod(self.out[1:3])
         for n in range(0, self.out[0], self._images):
             images = slice(n, min(n + self._images, self.out[0]))
             count = images.stop - n
-            windows = room[: count * positions * self._columns]
+            windows = scratch[: count * positions * self._columns]
             rows, product = gout[images].reshape(-1, self.out[3]), windows.reshape(-1, self._columns)
             if self.blocked is None:
                 runs.calls.append(dnnl.product(rows, matrix, product, add=False, turned=False))

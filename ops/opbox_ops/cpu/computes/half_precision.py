@@ -49,7 +49,7 @@ _BY_NUMPY = _with_gradients(
 """Operators whose reference takes many sweeps, for which NumPy converts number by number, in one thread."""
 _BY_IMAGES = ("Convolution", "Deconvolution")
 """Operators whose images are computed some at a time."""
-ROOM = 8 << 20
+SCRATCH_BYTES = 8 << 20
 """Bytes of float32 that some images of data and out take together, or one that takes more: MobileNet's inference of 8
 images has an arena of 24 MB in place of 58, and takes as long."""
 MAX_COPIED_NUMBERS = 1 << 13
@@ -77,7 +77,7 @@ class _Widening:
         if not self._by_images or batch < 2:
             return batch
         image = sum(_FLOAT32.itemsize * size_of(spec.shape) for spec in specs) // batch
-        most = max(1, ROOM // max(1, image))
+        most = max(1, SCRATCH_BYTES // max(1, image))
         return max(images for images in range(1, batch + 1) if not batch % images and images <= most)
 
     def _piece(self, call: CallSpec) -> CallSpec:
@@ -127,9 +127,9 @@ class _Widening:
     ) -> Callable[[], Any]:
         call, count = ctx.call, len(inputs)
         first = count + len(outputs)
-        rooms, temp = ctx.temp[:first], ctx.temp[first:]
-        ins, widening = _through(call.inputs, inputs, rooms[:count])
-        outs, narrowing = _through(call.outputs, outputs, rooms[count:])
+        scratches, temp = ctx.temp[:first], ctx.temp[first:]
+        ins, widening = _through(call.inputs, inputs, scratches[:count])
+        outs, narrowing = _through(call.outputs, outputs, scratches[count:])
         req = tuple([OpReq.WRITE if one == OpReq.INPLACE else one for one in ctx.req])
         within = replace(ctx, call=wide, temp=temp, req=req, prepared=None, alike=None)
         run = kernel.bind(p, within, ins, outs)
@@ -143,7 +143,7 @@ class _Widening:
             if len(pieces) > 1:
                 calls.append(converting(widening[0][0][piece], widening[0][1]))
             calls.append(run)
-            calls += [converting(room, array[piece]) for array, room in narrowing.values()]
+            calls += [converting(scratch, array[piece]) for array, scratch in narrowing.values()]
         runs = as_one([*whole, *calls])
         # The kernel packs a weight again where its widened copy is made again: both by the number of `mode`.
         weights = [converting(*pair) for i, pair in widening.items() if i in packed]
@@ -174,14 +174,14 @@ def _rebind(wide: CallSpec, kernel: Kernel, p: Any, ctx: OpContext, inputs: Arra
 
 
 def _through(
-    specs: Sequence[ArraySpec], arrays: Sequence[Any], rooms: Sequence[Array]
+    specs: Sequence[ArraySpec], arrays: Sequence[Any], scratches: Sequence[Array]
 ) -> tuple[list[Any], dict[int, tuple[Array, Array]]]:
     """The arrays to compute on, and by position an array of 16 bits and its room, both as they lie."""
     used, pairs = list(arrays), {}
-    for k, (spec, array, room) in enumerate(zip(specs, arrays, rooms, strict=True)):
+    for k, (spec, array, scratch) in enumerate(zip(specs, arrays, scratches, strict=True)):
         if array is not None and is_narrow(spec.dtype):
-            used[k] = logical(room, spec.layout)
-            pairs[k] = physical(array, spec.layout), room
+            used[k] = logical(scratch, spec.layout)
+            pairs[k] = physical(array, spec.layout), scratch
     return used, pairs
 
 

@@ -56,7 +56,7 @@ def _(p: SharedProductParams, call: CallSpec) -> Kernel | None:
 def _bind_summed(
     products: SummedProducts, p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
-    outs = [None if out is None else room for out, room in zip(outputs, ctx.temp, strict=False)]
+    outs = [None if out is None else scratch for out, scratch in zip(outputs, ctx.temp, strict=False)]
     sums = products.bind(p, ctx.temp[len(outputs) :], inputs, outs, stacked_by(np, converting))
-    narrowing = [converting(room, out) for room, out in zip(outs, outputs, strict=True) if out is not None]
+    narrowing = [converting(scratch, out) for scratch, out in zip(outs, outputs, strict=True) if out is not None]
     return as_one([sums, *narrowing])

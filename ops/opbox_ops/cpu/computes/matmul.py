@@ -192,8 +192,8 @@ class SummedProducts:
     @property
     def temps(self) -> tuple[Temp, ...]:
         """The temporaries of the sum, and of the product that needs most."""
-        rooms = zip_longest(*(recipe.temps for recipe in self.recipes.values()), fillvalue=Temp((0,), np.uint8))
-        return (*self.sums, *(max(room, key=lambda temp: temp.shape) for room in rooms))
+        alternatives = zip_longest(*(recipe.temps for recipe in self.recipes.values()), fillvalue=Temp((0,), np.uint8))
+        return (*self.sums, *(max(temps, key=lambda temp: temp.shape) for temps in alternatives))
 
     def bind(
         self,

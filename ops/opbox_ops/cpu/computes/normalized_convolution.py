@@ -33,17 +33,17 @@ def _split(recipe: Any) -> tuple[list[Temp], list[Temp | None]]:
 
 
 def _bytes(temp: Temp) -> int:
-    """Return how many bytes an array takes in a room that begins at a line of the cache."""
+    """Return how many bytes an array takes in scratch that begins at a line of the cache."""
     lines: int = -(-math.prod(temp.shape) * np.dtype(temp.dtype).itemsize // LINE)
     return lines * LINE
 
 
-def _carved(room: Array, temps: Sequence[Temp]) -> list[Array]:
-    """Return arrays for temporaries, one behind the other in a room."""
+def _carved(scratch: Array, temps: Sequence[Temp]) -> list[Array]:
+    """Return arrays for temporaries, one behind the other in `scratch`."""
     arrays, begin = [], 0
     for temp in temps:
         nbytes = math.prod(temp.shape) * np.dtype(temp.dtype).itemsize
-        arrays.append(room[begin : begin + nbytes].view(temp.dtype).reshape(temp.shape))
+        arrays.append(scratch[begin : begin + nbytes].view(temp.dtype).reshape(temp.shape))
         begin += _bytes(temp)
     return arrays
 
@@ -54,7 +54,7 @@ def _(p: NormalizedConvolutionParams, call: CallSpec) -> Kernel | None:
     whole = None if alone is None else rectified(alone)
     if whole is None:
         return None
-    # Packed weights, the numbers that normalize, those of BatchNorm's channels, and room for all others: the
+    # Packed weights, the numbers that normalize, those of BatchNorm's channels, and scratch for all others: the
     # convolution's and those of BatchNorm with ReLU are in one place, as they run one after the other.
     (packed, others), filters = _split(alone), p.call.outputs[0].shape[1]
     own = [temp for temp in others if temp is not None]
@@ -68,8 +68,8 @@ def _bind(
 ) -> Callable[[], None]:
     """A call of the convolution `alone` and BatchNorm by the batch, or of the `whole` by its moving statistics."""
     (_, others), count = _split(alone), len(alone.temps)
-    packed, (numbers, *of_channels, room) = ctx.temp[:count], ctx.temp[count:]
-    carved = iter(_carved(room, [temp for temp in others if temp is not None]))
+    packed, (numbers, *of_channels, scratch) = ctx.temp[:count], ctx.temp[count:]
+    carved = iter(_carved(scratch, [temp for temp in others if temp is not None]))
     temps = [one if temp is None else next(carved) for one, temp in zip(packed, others, strict=True)]
     operands, statistics = inputs[:-4], inputs[-4:]
     (data, weight, *bias), (out,) = laid(p.call, operands, outputs)
@@ -84,8 +84,8 @@ def _bind(
     convolve, infer, prepare = bound(alone), bound(whole, norm=numbers), norm_numbers(p.norm, statistics, numbers)
     matrix = out.reshape(-1, p.call.outputs[0].shape[1])
     sweeps = sweeps_of(p.call.outputs[0])
-    rooms = of_channels, _carved(room, sweeps.forward_temps)
-    train = sweeps.forward(norm_of(p.norm), matrix, matrix, statistics, *rooms)
+    scratches = of_channels, _carved(scratch, sweeps.forward_temps)
+    train = sweeps.forward(norm_of(p.norm), matrix, matrix, statistics, *scratches)
 
     def run() -> None:
         if ctx.is_train and not p.norm.use_global_stats:

@@ -101,7 +101,7 @@ def block_matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
         product(a.T if turned[0] else a, b.T if turned[1] else b, None, out)
 
 
-def packed_columns(weight: Array, columns: int, room: Array) -> Callable[[Array, Array], None] | None:
+def packed_columns(weight: Array, columns: int, packed: Array) -> Callable[[Array, Array], None] | None:
     """Pack a weight, and return a function `(a, out)` of matrices of so many columns: out = a.T @ weight.
 
     The bits are those of `block_matmul` by the weight turned over, but where the matrix unit computes it; None where
@@ -110,19 +110,19 @@ def packed_columns(weight: Array, columns: int, room: Array) -> Callable[[Array,
     Args:
         weight: (terms, width), of float32.
         columns: of a; a and out lie together.
-        room: as many numbers as `ProductSizes.packed` says, or more.
+        packed: as many numbers as `ProductSizes.packed` says, or more.
     """
     terms, width = weight.shape
     kernel, sizes = blocked_kernel(), ProductSizes(columns, terms, width, (True, False), reads_packed=True)
     if kernel is None or _is_left_to_blas((width, terms, columns)) or sizes.sums or not weight.flags.c_contiguous:
         return None
-    kernel.pack(sizes, weight, room)()
-    run = kernel.rebound(sizes, np.empty(0, np.float32), packed=room)
+    kernel.pack(sizes, weight, packed)()
+    run = kernel.rebound(sizes, np.empty(0, np.float32), packed=packed)
     return lambda a, out: run(a, weight, None, out)
 
 
 def packed_rows(
-    weight: Array, columns: int, room: Array, *, packs: bool = True
+    weight: Array, columns: int, packed: Array, *, packs: bool = True
 ) -> Callable[[Array, Array], None] | None:
     """Pack a weight, and return a function `(b, out)` of matrices of so many columns or fewer: out = weight @ b.
 
@@ -131,16 +131,16 @@ def packed_rows(
     Args:
         weight: (rows, terms), of float32.
         columns: of b, whose columns lie together, and of out, whose rows do.
-        room: as many numbers as `ProductSizes.packed` says, or more.
-        packs: whether the weight is to be packed; otherwise the room has it packed.
+        packed: as many numbers as `ProductSizes.packed` says, or more.
+        packs: whether the weight is to be packed; otherwise `packed` has it already.
     """
     rows, terms = weight.shape
     kernel, sizes = blocked_kernel(), ProductSizes(rows, terms, columns, (False, True), packs_a=True)
     if kernel is None or not sizes.splits or not weight.flags.c_contiguous:
         return None
     if packs:
-        kernel.pack(sizes, weight, room)()
-    return kernel.by_packed_rows(sizes, weight, room)
+        kernel.pack(sizes, weight, packed)()
+    return kernel.by_packed_rows(sizes, weight, packed)
 
 
 @lru_cache(maxsize=RECIPES)

@@ -58,7 +58,7 @@ class ShortRowsGradient:
     @property
     def temps(self) -> tuple[Temp, ...]:
         """Sums, and rows of data with their padding."""
-        return tuple([Temp((size,)) for size in self.kernel.room(self.windows, self.filters)])
+        return tuple([Temp((size,)) for size in self.kernel.scratch(self.windows, self.filters)])
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradients; arguments are those of `Recipe.bind`."""

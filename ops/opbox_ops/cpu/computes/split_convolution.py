@@ -98,13 +98,13 @@ class SplitConvolution:
         """The same, with the weight packed only where `mode` says that it is to be."""
         return PackedRuns(*self._calls(temps[0], arrays, norm), mode)
 
-    def _calls(self, room: Array, arrays: Sequence[Array], norm: Array | None) -> tuple[CallList, CallList]:
+    def _calls(self, scratch: Array, arrays: Sequence[Array], norm: Array | None) -> tuple[CallList, CallList]:
         (data, weight, out, *bias), pack, runs = arrays, CallList(), CallList()
         weight = pack.contiguous(weight)
-        pack.calls.append(self.kernel.pack_taps(self.sizes, weight, room, turned=self.turned))
+        pack.calls.append(self.kernel.pack_taps(self.sizes, weight, scratch, turned=self.turned))
         places = runs.contiguous(data), weight, runs.contiguous(bias[0]) if bias else None, out
         how: Any = {"adds": self.adds, "norm": norm, "rectifies": self.rectifies}
-        runs.calls.append(self.kernel.product(self.sizes, places, packed=room, windows=self.windows, **how))
+        runs.calls.append(self.kernel.product(self.sizes, places, packed=scratch, windows=self.windows, **how))
         return pack, runs
 
 

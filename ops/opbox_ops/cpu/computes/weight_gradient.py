@@ -123,7 +123,7 @@ class WeightGradient:
 
     def bind(self, temps: Sequence[Array], gout: Array, data: Array, weight: Array, bias: Array | None) -> CallList:
         """Return a call that writes the gradients of weight and, where `bias` is not None, of bias."""
-        strip, matrix, gradient, *rooms = temps
+        strip, matrix, gradient, *scratches = temps
         filters, channels = self.out[3], self.data[3]
         runs = CallList()
         gout, data = runs.contiguous(gout).reshape(-1, filters), runs.contiguous(data)
@@ -139,7 +139,7 @@ class WeightGradient:
         else:
             self._windows(runs, strip, matrix, gout, data, target)
         if self._reordered:
-            runs.calls.append(self._reorder.bind(rooms, (target, weight)))
+            runs.calls.append(self._reorder.bind(scratches, (target, weight)))
         if bias is not None:
             runs.calls.append(column_sums(gout, bias))
         return runs

@@ -142,12 +142,12 @@ class WinogradConvolution:
     def temps(self) -> tuple[Temp, ...]:
         """The transformed weight, if it may be packed, and transformed tiles."""
         weight = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3])
-        of_data, of_out = self.kernel.room(self._whole_tiling)
+        of_data, of_out = self.kernel.scratch(self._whole_tiling)
         if self.few:
-            room = self.kernel.room_of_few(self._few_tiling)
-            of_data = max(of_data, room)
+            scratch = self.kernel.scratch_of_few(self._few_tiling)
+            of_data = max(of_data, scratch)
             if not self.packs:
-                return (Temp((room,)),)
+                return (Temp((scratch,)),)
         return Temp((weight,)), Temp((of_data,)), Temp((of_out,))
 
     @property
@@ -167,13 +167,13 @@ class WinogradConvolution:
         transform.calls += runs.calls
         return transform
 
-    def _few(self, room: Array, arrays: Sequence[Array], norm: Array | None) -> CallList:
+    def _few(self, scratch: Array, arrays: Sequence[Array], norm: Array | None) -> CallList:
         """A call that transforms the weight where it is multiplied."""
         (data, weight, out, *bias), runs = arrays, CallList()
         data, weight = runs.contiguous(data), filters_first(runs.contiguous(weight), self.operands[1].memory)
         places = data, weight, runs.contiguous(bias[0]) if bias else None, out
         how: Any = {"adds": self.adds, "turned": self.turned, "norm": norm}
-        runs.calls.append(self.kernel.convolution_of_few(self._few_tiling, places, room, **how))
+        runs.calls.append(self.kernel.convolution_of_few(self._few_tiling, places, scratch, **how))
         return runs
 
     def packed(
@@ -183,14 +183,14 @@ class WinogradConvolution:
         return PackedRuns(*self._calls(temps, arrays, norm), mode)
 
     def _calls(self, temps: Sequence[Array], arrays: Sequence[Array], norm: Array | None) -> tuple[CallList, CallList]:
-        (data, weight, out, *bias), (transformed, *room) = arrays, temps
+        (data, weight, out, *bias), (transformed, *scratch) = arrays, temps
         transform, runs = CallList(), CallList()
         weight = filters_first(transform.contiguous(weight), self.operands[1].memory)
         transform.calls.append(self.kernel.transform(weight, transformed, turned=self.turned))
         addend = runs.contiguous(bias[0]) if bias else None
         places = runs.contiguous(data), transformed, addend, out
         how: Any = {"adds": self.adds, "norm": norm}
-        runs.calls.append(self.kernel.convolution(self._whole_tiling, places, (room[0], room[1]), **how))
+        runs.calls.append(self.kernel.convolution(self._whole_tiling, places, (scratch[0], scratch[1]), **how))
         return transform, runs
 
 
@@ -261,9 +261,9 @@ class WinogradWeightGradient:
     def temps(self) -> tuple[Temp, ...]:
         """The gradient of the transformed weight, if there is one as a whole, and transformed tiles."""
         if self.few:
-            return Temp((self.kernel.room_of_few(self.tiling),)), Temp((self.kernel.room(self.tiling)[1],))
+            return Temp((self.kernel.scratch_of_few(self.tiling),)), Temp((self.kernel.scratch(self.tiling)[1],))
         weight, tiling = self.kernel.weight_size(self.tiling.filters, self.tiling.data[3]), self._whole_tiling
-        of_data, of_gout = self.kernel.room(tiling)
+        of_data, of_gout = self.kernel.scratch(tiling)
         return Temp((tiling.parts * weight,)), Temp((of_data,)), Temp((of_gout,))
 
     @property
@@ -275,12 +275,12 @@ class WinogradWeightGradient:
         gout, data, gweight, *gbias = arrays
         runs, (*whole, of_data, of_gout) = CallList(), temps
         gout, data = runs.contiguous(gout), runs.contiguous(data)
-        target, room = filters_first(gweight, self.operands[2].memory), (of_data, of_gout)
+        target, scratch = filters_first(gweight, self.operands[2].memory), (of_data, of_gout)
         if whole:
-            runs.calls.append(self.kernel.sums(self._whole_tiling, (data, gout, whole[0]), room))
+            runs.calls.append(self.kernel.sums(self._whole_tiling, (data, gout, whole[0]), scratch))
             runs.calls.append(self.kernel.weight_gradient(self._whole_tiling, whole[0], target))
         else:
-            runs.calls.append(self.kernel.weight_gradient_of_few(self.tiling, (data, gout, target), room))
+            runs.calls.append(self.kernel.weight_gradient_of_few(self.tiling, (data, gout, target), scratch))
         if gbias:
             rows = gout.reshape(-1, self.tiling.filters)
             runs.calls.append(column_sums(rows, gbias[0]))
@@ -391,11 +391,11 @@ def _pays(
 
 
 def _tiling(
-    kernel: Winograd, data: MemoryFormat, out: MemoryFormat, pad: tuple[int, ...], fewest: int, room: int
+    kernel: Winograd, data: MemoryFormat, out: MemoryFormat, pad: tuple[int, ...], fewest: int, nbytes: int
 ) -> Tiling:
     shape, filters = _lying(data), out.shape[1]
     of_tile = 4 * ELEMENTS * (shape[3] + kernel.padded(filters))
-    together = min(kernel.tiles(_lying(out)), max(fewest, room // of_tile))
+    together = min(kernel.tiles(_lying(out)), max(fewest, nbytes // of_tile))
     return Tiling(shape, filters, (pad[0], pad[1]), together, kernel.taps)
 
 

@@ -100,28 +100,28 @@ static void gradients_of_row(const float *gout, const float *x, const float *gam
     REST(j, n) gx[j] = (gout[j] * gamma[j] - all - (x[j] - s.mean) / s.std * along) / s.std;
 }
 
-/* The gradients of x, gamma and beta, NULL where they are not wanted; room: (blocks, 2, n), NULL where the last two are
-   not. */
+/* The gradients of x, gamma and beta, NULL where they are not wanted; scratch: (blocks, 2, n), NULL where the last two
+   are not. */
 void opbox_layer_norm_gradient(const float *gout, const float *x, const float *gamma, float *gx, float *ggamma,
-                               float *gbeta, float *room, long rows, long n, float eps)
+                               float *gbeta, float *scratch, long rows, long n, float eps)
 {
     const int threads = rows * n > ALONE ? omp_get_max_threads() : 1;
     const long blocks = (rows + BLOCK - 1) / BLOCK;
     {
         IN_THREADS(b, blocks, 1) {
-            float *sums = room ? room + b * 2 * n : 0;
+            float *sums = scratch ? scratch + b * 2 * n : 0;
             for (long j = 0; sums && j < 2 * n; j++) sums[j] = 0;
             for (long r = b * BLOCK; r < MIN(rows, (b + 1) * BLOCK); r++)
                 gradients_of_row(gout + r * n, x + r * n, gamma, gx ? gx + r * n : 0, sums, n, eps);
         }
     }
-    if (!room) return;
+    if (!scratch) return;
     IN_THREADS(c, (n + WIDTH - 1) / WIDTH, SOME)
         for (int k = 0; k < 2; k++) {
             float *to = k ? gbeta : ggamma;
             for (long j = c * WIDTH; to && j < MIN(n, (c + 1) * WIDTH); j++) {
                 float sum = 0;
-                for (long b = 0; b < blocks; b++) sum += room[(b * 2 + k) * n + j];
+                for (long b = 0; b < blocks; b++) sum += scratch[(b * 2 + k) * n + j];
                 to[j] = sum;
             }
         }

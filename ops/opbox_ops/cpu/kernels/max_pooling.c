@@ -26,14 +26,14 @@ static inline Key larger(Key one, Key other) { return one > other ? one : other;
 #define LARGER(x, most) larger(key_of(x), most)
 #define NUMBER_OF(key) ((key) < 0 ? 0x8000 | -(key) : (key))
 #define SAME(x, y) ((((x) == (y)) | !(((x) | (y)) & 0x7fff)) & (((x) & 0x7fff) <= INFINITE))
-#define WIDE(from, room, count) (WIDEN(room, from, count), room)
+#define WIDE(from, scratch, count) (WIDEN(scratch, from, count), scratch)
 #else
 typedef float Number, Key;
 #define LOWEST (-__builtin_inff())
 #define LARGER(x, most) (((x) > (most)) | ((x) != (x)) ? (x) : (most))
 #define NUMBER_OF(key) (key)
 #define SAME(x, y) ((x) == (y))
-#define WIDE(from, room, count) ((void)(room), (from))
+#define WIDE(from, scratch, count) ((void)(scratch), (from))
 #endif
 
 #include "loops.h"
@@ -96,8 +96,8 @@ static inline void add_windows(const Windows *w, long y, const Number *restrict 
         const long window = (y * w->out_width + x) * w->channels;
         for (long c = 0; c < w->channels; c += CHANNELS) {
             const long count = MIN(w->channels - c, CHANNELS);
-            float room[CHANNELS];
-            const float *share = WIDE(gout + window + c, room, count);
+            float scratch[CHANNELS];
+            const float *share = WIDE(gout + window + c, scratch, count);
             const Number *top = out + window + c;
             int left[CHANNELS];
             for (int k = 0; k < CHANNELS; k++) left[k] = 1;

@@ -73,13 +73,13 @@ static void write_state(const Step *s, Piece p, const float *from, float *state)
         IVDEP for (long r = 0; r < p.rows; r++) state[r] = from[r * batch + j];
 }
 
-void opbox_lstm_step(const float *product, const float *x, float *gates, const float *before, float *cell, float *room,
-                     float *state, const Step *sizes, const Loop *tanh)
+void opbox_lstm_step(const float *product, const float *x, float *gates, const float *before, float *cell,
+                     float *scratch, float *state, const Step *sizes, const Loop *tanh)
 {
     EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
-        float *gate[4], *c = cell + p.at, *t = room + p.at;
+        float *gate[4], *c = cell + p.at, *t = scratch + p.at;
         for (int g = 0; g < 4; g++) {
             gate[g] = gates + g * of_gate + p.at;
             sum(&s, p, g, product + g * of_gate + p.at, x, gate[g]);
@@ -95,13 +95,13 @@ void opbox_lstm_step(const float *product, const float *x, float *gates, const f
     }
 }
 
-void opbox_gru_step(const float *product, const float *x, float *gates, const float *before, float *again, float *room,
-                    float *state, const Step *sizes, const Loop *tanh, const float *bias)
+void opbox_gru_step(const float *product, const float *x, float *gates, const float *before, float *again,
+                    float *scratch, float *state, const Step *sizes, const Loop *tanh, const float *bias)
 {
     EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
-        float *gate[3], *q = again + p.at, *t = room + p.at;
+        float *gate[3], *q = again + p.at, *t = scratch + p.at;
         for (int g = 0; g < 3; g++) gate[g] = gates + g * of_gate + p.at;
         for (int g = 0; g < 2; g++) {
             sum(&s, p, g, product + g * of_gate + p.at, x, gate[g]);
@@ -140,17 +140,17 @@ void opbox_rnn_step(const float *product, const float *x, float *gates, float *s
     }
 }
 
-/* The piece of gstate as the others lie: itself, or what is written to `room`. */
-static const float *laid_gstate(const Step *s, Piece p, const float *gstate, float *room)
+/* The piece of gstate as the others lie: itself, or what is written to `scratch`. */
+static const float *laid_gstate(const Step *s, Piece p, const float *gstate, float *scratch)
 {
     const long batch = s->batch, row = s->gstate_row, turned = batch / 8 * 8, whole = p.rows / 8 * 8;
     if (!row) return gstate + p.at;
     const float *from = gstate + p.unit;
     for (long j = 0; j < turned; j += 8)
-        for (long r = 0; r < whole; r += 8) turn(from + j * row + r, row, room + r * batch + j, batch);
+        for (long r = 0; r < whole; r += 8) turn(from + j * row + r, row, scratch + r * batch + j, batch);
     for (long r = 0; r < p.rows; r++)
-        for (long j = r < whole ? turned : 0; j < batch; j++) room[r * batch + j] = from[j * row + r];
-    return room;
+        for (long j = r < whole ? turned : 0; j < batch; j++) scratch[r * batch + j] = from[j * row + r];
+    return scratch;
 }
 
 /* total = the gradient of a step's state (samples state_row apart) + gstate, and `passed`, unless it is NULL; for a
@@ -174,17 +174,17 @@ static void spread(const Step *s, Piece p, long gate, const float *from, float *
     for (long r = 0; r < p.rows; r++, from += batch, to += row) IVDEP for (long j = 0; j < batch; j++) to[j] = from[j];
 }
 
-/* factors: the gradients of the four gates, which go to ggates too; gcell for the step before. room and past are worked
-   in. */
-void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, float *room, float *past, float *gcell,
-                          float *factors, const float *gates, const float *cell, const float *before, float *ggates,
-                          const Step *sizes, const Loop *tanh)
+/* factors: the gradients of the four gates, which go to ggates too; gcell for the step before. scratch and past are
+   worked in. */
+void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, float *scratch, float *past,
+                          float *gcell, float *factors, const float *gates, const float *cell, const float *before,
+                          float *ggates, const Step *sizes, const Loop *tanh)
 {
     EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
         const float *i = gates + p.at, *f = i + of_gate, *n = f + of_gate, *o = n + of_gate, *c = cell + p.at;
-        float *all = total + p.at, *t = room + p.at, *last = past + p.at, *g = gcell + p.at;
+        float *all = total + p.at, *t = scratch + p.at, *last = past + p.at, *g = gcell + p.at;
         float *of_i = factors + p.at, *of_f = of_i + of_gate, *of_n = of_f + of_gate, *of_o = of_n + of_gate;
         add_up(&s, p, gout, gstate, 0, all);
         lay_before(&s, p, before, last);
@@ -205,16 +205,16 @@ void opbox_lstm_back_step(const float *gout, const float *gstate, float *total, 
 
 /* factors: of the gates r and z, and of what r multiplies; the gates' gradients go to ggates, and that to gagain, too.
    through: the gradient of the state before that does not go through the gates; `passed`: the same of the step behind,
-   which may be where through is, or NULL. room and past are worked in. */
-void opbox_gru_back_step(const float *gout, const float *gstate, float *total, float *room, float *past, float *through,
-                         float *factors, const float *gates, const float *again, const float *before, float *ggates,
-                         float *gagain, const Step *sizes, const float *passed)
+   which may be where through is, or NULL. scratch and past are worked in. */
+void opbox_gru_back_step(const float *gout, const float *gstate, float *total, float *scratch, float *past,
+                         float *through, float *factors, const float *gates, const float *again, const float *before,
+                         float *ggates, float *gagain, const Step *sizes, const float *passed)
 {
     EACH_BLOCK
     {
         const Piece p = piece_of(&s, block);
         const float *reset = gates + p.at, *update = reset + of_gate, *new = update + of_gate, *q = again + p.at;
-        float *all = total + p.at, *of_n = room + p.at, *last = past + p.at, *by = through + p.at;
+        float *all = total + p.at, *of_n = scratch + p.at, *last = past + p.at, *by = through + p.at;
         float *of_r = factors + p.at, *of_z = of_r + of_gate, *of_q = of_z + of_gate;
         add_up(&s, p, gout, gstate, passed, all);
         lay_before(&s, p, before, last);

@@ -87,8 +87,8 @@ void opbox_softmax(const W *x, W *out, W *sums, W *powers, long rows, long n, do
     }
 }
 
-/* out = y (g - sum(g y)) factor, or of the logarithm (g - exp(y) sum g) factor; out may be g. room: a block. */
-void opbox_softmax_gradient(const W *g, const W *y, W *out, W *room, long rows, long n, double scale, int log,
+/* out = y (g - sum(g y)) factor, or of the logarithm (g - exp(y) sum g) factor; out may be g. scratch: a block. */
+void opbox_softmax_gradient(const W *g, const W *y, W *out, W *scratch, long rows, long n, double scale, int log,
                             const Loop *loops)
 {
     const long block = block_of(rows, n), blocks = (rows + block - 1) / block;
@@ -96,7 +96,7 @@ void opbox_softmax_gradient(const W *g, const W *y, W *out, W *room, long rows, 
     const int threads = threads_of(rows, n);
     IN_THREADS(number, blocks, 1) {
         const long from = number * block, here = rows - from < block ? rows - from : block;
-        W own[BLOCK], *place = threads > 1 ? own : room;
+        W own[BLOCK], *place = threads > 1 ? own : scratch;
         if (log) map(loops + EXP, (W *)y + from * n, place, here * n);
         for (long i = 0; i < here; ++i) {
             const W *a = g + (from + i) * n, *b = y + (from + i) * n;

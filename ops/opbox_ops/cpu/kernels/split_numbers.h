@@ -192,7 +192,7 @@ typedef struct {
     Ahead ahead;
     Lanes low;
     Places places[2];
-    float room[2][SIDE * SIDE] __attribute__((aligned(64)));
+    float scratch[2][SIDE * SIDE] __attribute__((aligned(64)));
 } Splitting;
 
 static void begin_to_split(Splitting *s, const Matrix *m, long number, long tile, long step, uint32_t *to)
@@ -232,9 +232,9 @@ static __attribute__((noinline)) void split_phase(Splitting *s, int phase)
         go_on(&s->ahead, 1);
     }
     if (phase == 0) {
-        if (s->turns) s->x = turned(s->x, s->room[0]);
+        if (s->turns) s->x = turned(s->x, s->scratch[0]);
     } else if (phase == 1) {
-        if (s->turns) s->y = turned(s->y, s->room[1]);
+        if (s->turns) s->y = turned(s->y, s->scratch[1]);
     } else {
         const long from = (phase - 2) * QUARTER, end = MIN(from + QUARTER, s->rows), of_part = 2 * s->rows * SIDE;
         Lanes low = s->low;

@@ -122,24 +122,24 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
                        const float *next, long next_row)
 {
     const int tiles = CEIL_DIV(rows, of_tile), panels = CEIL_DIV(columns, SIDE);
-    float room[STRIP][STRIP] __attribute__((aligned(64)));
+    float scratch[STRIP][STRIP] __attribute__((aligned(64)));
     const int whole = rows == tiles * of_tile && columns == panels * SIDE && !joins;
     if (!whole && (start || joins)) {
         for (long r = 0; r < rows; r++)
             for (long j = 0; j < STRIP; j += SIDE) {
                 const Part part = columns > j ? first_numbers(columns - j) : 0;
-                STORE(room[r] + j, start ? LOAD_PART(start + r * start_row + j, part) : ALL(0));
+                STORE(scratch[r] + j, start ? LOAD_PART(start + r * start_row + j, part) : ALL(0));
             }
-        start = room[0];
+        start = scratch[0];
         start_row = STRIP;
     }
     const int direct = whole && !end->norm && !end->rectifies;
-    float *to = direct ? c : room[0];
+    float *to = direct ? c : scratch[0];
     const long to_row = direct ? c_row : STRIP, lines = CEIL_DIV(tiles * of_tile, steps);
 #define BEGIN(n, of_a, of_b) \
     if (start) LOAD_TILE(n, start + (n) % 2 * of_tile * start_row + (n) / 2 * SIDE, start_row * 4); else CLEAR_TILE(n);
 #define FINISH(n, of_a, of_b) STORE_TILE(n, to + (n) % 2 * of_tile * to_row + (n) / 2 * SIDE, to_row * 4);
-    if (joins) multiply_joined(a, of_tile, rows, b, steps, room);
+    if (joins) multiply_joined(a, of_tile, rows, b, steps, scratch);
     else {
         EACH_TILE(BEGIN)
         if (tiles == 2 && panels == 2) multiply(2, 2, a, of_tile * SIDE, b, steps, later, next, next_row, lines);
@@ -158,7 +158,7 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
             shift = LOAD_PART(end->norm + 2 * end->row + j, part);
         }
         for (long r = 0; r < rows; r++) {
-            Lanes x = LOAD(room[r] + j);
+            Lanes x = LOAD(scratch[r] + j);
             if (end->norm) x = (x - mean) * scale + shift;
             STORE_PART(c + r * c_row + j, part, end->rectifies ? RECTIFY(x) : x);
         }

@@ -16,20 +16,20 @@
    gcell        the same of lstm's cell
    ggates       the gradients of the gates, and gagain of gru's products within the reset, of all steps, samples side by
                 side
-   room         two steps' gradients in parts; of samples, whether they are split by cuts; a state's gradient */
+   scratch      two steps' gradients in parts; of samples, whether they are split by cuts; a state's gradient */
 typedef struct {
     const uint32_t *packed;
     float *gates, *extra;
     const float *states, *first, *first_cell, *gout;
     float *gstate, *gcell, *ggates, *gagain;
-    uint32_t *room;
+    uint32_t *scratch;
 } Gradients;
 
 /* Pairs of a step's gradients that stay in the second cache beside a thread's share of the weight. Of more a thread
    takes all units of some samples, and not all samples of some units. */
 enum { MAX_STATE_NUMBERS = 1 << 18 };
 
-static void back_lstm(const Steps *s, const Piece *p, const Gradients *a, Room *own, long t, long past,
+static void back_lstm(const Steps *s, const Piece *p, const Gradients *a, UnitScratch *own, long t, long past,
                       const Loop *tanh)
 {
     const float *gates = of_step(a->gates, s, t, 4 * s->hidden), *cell = of_step(a->extra, s, t, s->hidden);
@@ -53,7 +53,7 @@ static void back_lstm(const Steps *s, const Piece *p, const Gradients *a, Room *
 }
 
 /* What reset multiplies has its gradient in the fourth place; `by` is what passes the gates by. */
-static void back_gru(const Steps *s, const Piece *p, const Gradients *a, Room *own, long t, float *by)
+static void back_gru(const Steps *s, const Piece *p, const Gradients *a, UnitScratch *own, long t, float *by)
 {
     const float *gates = of_step(a->gates, s, t, 3 * s->hidden), *again = of_step(a->extra, s, t, s->hidden);
     const long of_gate = s->hidden * s->batch;
@@ -72,7 +72,7 @@ static void back_gru(const Steps *s, const Piece *p, const Gradients *a, Room *o
     }
 }
 
-static void back_plain(const Steps *s, const Piece *p, const Gradients *a, Room *own, long t)
+static void back_plain(const Steps *s, const Piece *p, const Gradients *a, UnitScratch *own, long t)
 {
     const float *gates = of_step(a->gates, s, t, s->hidden);
     EACH_VECTOR(r, v) {
@@ -97,7 +97,7 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
     const long terms = gates * blocks, of_strip = terms * PARTS * STRIP * SIDE, of_state = panels * terms * OF_STEP;
     const int by_panels = of_state > MAX_STATE_NUMBERS;
     const uint32_t *strip_cuts = a.packed + blocks * of_strip;
-    uint32_t *cuts = a.room + 2 * of_state;
+    uint32_t *cuts = a.scratch + 2 * of_state;
     float *passed = (float *)(cuts + panels);
     const int threads = MIN(omp_get_max_threads(), pieces);
     Share shares[(s.count + 1) * threads];
@@ -105,7 +105,7 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
     for (long p = 0; p < panels; p++) cuts[p] = 0;
     _Pragma("omp parallel num_threads(threads)")
     {
-        Room own __attribute__((aligned(64)));
+        UnitScratch own __attribute__((aligned(64)));
         Later nothing[2];
         const End end = {0};
         begin_pieces(&own, nothing);
@@ -114,8 +114,8 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
                 _Pragma("omp barrier");
             }
             const long t = s.first + n * s.by, past = t + s.by;
-            const uint32_t *now = a.room + (n + 1) % 2 * of_state;
-            uint32_t *next = a.room + n % 2 * of_state;
+            const uint32_t *now = a.scratch + (n + 1) % 2 * of_state;
+            uint32_t *next = a.scratch + n % 2 * of_state;
             SHARED(shares + n * threads, number, 1) {
                 const long block = by_panels ? number % blocks : number / panels;
                 const long panel = by_panels ? number / blocks : number % panels, sample = panel * BLOCK;

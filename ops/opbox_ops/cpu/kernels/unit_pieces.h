@@ -31,7 +31,7 @@ typedef struct {
 /* What a thread works in: of the gates, and of the state; zeros beyond a piece's sides. */
 typedef struct {
     float gates[4][BLOCK][BLOCK], state[BLOCK][BLOCK], total[BLOCK][BLOCK], before[BLOCK][BLOCK];
-} Room;
+} UnitScratch;
 
 #define EACH_VECTOR(r, v) \
     for (long r = 0; r < p->rows; r++) UNROLL for (int v = 0; v < 2; v++)
@@ -60,7 +60,7 @@ static inline Piece piece_of(const Steps *s, long block, long panel, const uint8
 }
 
 /* Shapes the tiles, and empties what a thread works in: it splits nothing while it multiplies. */
-static inline void begin_pieces(Room *own, Later nothing[2])
+static inline void begin_pieces(UnitScratch *own, Later nothing[2])
 {
     nothing[0].next = nothing[0].count = nothing[1].next = nothing[1].count = 0;
     TileShapes shapes = {.palette = 1};

@@ -18,13 +18,13 @@
    valid        of each sample whether it has a step, or NULL
    gates        of each step; extra: lstm's cells, or gru's products within the reset
    states       of each step
-   room         two states in parts; of samples, whether they are split by cuts; a state */
+   scratch      two states in parts; of samples, whether they are split by cuts; a state */
 typedef struct {
     const uint32_t *packed;
     const float *x, *bias, *of_new, *before, *cell_before;
     const uint8_t *valid;
     float *gates, *extra, *states;
-    uint32_t *room;
+    uint32_t *scratch;
 } Arrays;
 
 /* A gate's sums and its bias; half of them for a sigmoid, which is (1 + tanh(x / 2)) / 2. */
@@ -47,7 +47,7 @@ static inline Lanes state_of(const Piece *p, int v, Lanes state, const float *be
     return KEPT(v, _mm512_mask_mov_ps(LOAD(before), p->goes_on[v], state));
 }
 
-static void end_lstm(const Steps *s, const Piece *p, const Arrays *a, Room *own, const float *last, float *cell,
+static void end_lstm(const Steps *s, const Piece *p, const Arrays *a, UnitScratch *own, const float *last, float *cell,
                      const float *kept, const Loop *tanh)
 {
     for (int g = 0; g < 4; g++) begin_gate(p, own->gates[g], a->bias + g * s->hidden, g != 2);
@@ -68,7 +68,7 @@ static void end_lstm(const Steps *s, const Piece *p, const Arrays *a, Room *own,
     }
 }
 
-static void end_gru(const Steps *s, const Piece *p, const Arrays *a, Room *own, const float *last, float *again,
+static void end_gru(const Steps *s, const Piece *p, const Arrays *a, UnitScratch *own, const float *last, float *again,
                     const float *new_x, const Loop *tanh)
 {
     for (int g = 0; g < 2; g++) begin_gate(p, own->gates[g], a->bias + g * s->hidden, 1);
@@ -89,7 +89,8 @@ static void end_gru(const Steps *s, const Piece *p, const Arrays *a, Room *own, 
     }
 }
 
-static void end_plain(const Steps *s, const Piece *p, const Arrays *a, Room *own, const float *last, const Loop *tanh)
+static void end_plain(const Steps *s, const Piece *p, const Arrays *a, UnitScratch *own, const float *last,
+                      const Loop *tanh)
 {
     begin_gate(p, own->gates[0], a->bias, 0);
     if (s->mode == TANH) apply(tanh, own->gates[0][0], p->rows * BLOCK);
@@ -108,7 +109,7 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
     const long blocks = CEIL_DIV(s.hidden, BLOCK), panels = CEIL_DIV(s.batch, BLOCK), pieces = blocks * panels;
     const long of_strip = blocks * PARTS * STRIP * SIDE, of_gate = blocks * (of_strip + 1);
     const long of_state = pieces * OF_STEP;
-    uint32_t *cuts = a.room + 2 * of_state;
+    uint32_t *cuts = a.scratch + 2 * of_state;
     float *state = (float *)(cuts + panels);
     const int threads = MIN(omp_get_max_threads(), pieces);
     Share begin[threads], shares[s.count * threads];
@@ -117,7 +118,7 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
     for (long p = 0; p < panels; p++) cuts[p] = 0;
     _Pragma("omp parallel num_threads(threads)")
     {
-        Room own __attribute__((aligned(64)));
+        UnitScratch own __attribute__((aligned(64)));
         Later nothing[2];
         const End end = {0};
         begin_pieces(&own, nothing);
@@ -128,13 +129,13 @@ void opbox_unit_steps(const Arrays *arrays, const Steps *steps, const Loop *tanh
                 lay_samples(&p, a.before + panel * BLOCK * s.before_row + p.unit, s.before_row, own.state);
                 for (long k = 0; k < p.rows * BLOCK; k += SIDE)
                     STORE(state + number * BLOCK * BLOCK + k, LOAD(own.state[0] + k));
-                pass_on(&p, own.state, a.room + (panel * blocks + block) * OF_STEP, cuts + panel);
+                pass_on(&p, own.state, a.scratch + (panel * blocks + block) * OF_STEP, cuts + panel);
             }
             for (long n = 0; n < s.count; n++) {
                 _Pragma("omp barrier");
                 const long t = s.first + n * s.by;
-                const uint32_t *now = a.room + n % 2 * of_state;
-                uint32_t *next = a.room + (n + 1) % 2 * of_state;
+                const uint32_t *now = a.scratch + n % 2 * of_state;
+                uint32_t *next = a.scratch + (n + 1) % 2 * of_state;
                 float *of_gates = of_step(a.gates, &s, t, gates * s.hidden), *extra = of_step(a.extra, &s, t, s.hidden);
                 const float *cell = n ? of_step(a.extra, &s, t - s.by, s.hidden) : a.cell_before;
                 SHARED(shares + n * threads, number, 1) {

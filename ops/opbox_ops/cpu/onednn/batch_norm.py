@@ -89,14 +89,14 @@ def _pair(
 
 def _temps(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair) -> tuple[Temp, ...]:
     """Three arrays of a number a channel, room for output 0 where nobody wants it, and the recipes' temporaries."""
-    room, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else as_laid(data)
-    return (room, room, room, Temp(unread, data.dtype), *(temp for recipe in pair for temp in recipe.temps))
+    scratch, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else as_laid(data)
+    return (scratch, scratch, scratch, Temp(unread, data.dtype), *(temp for recipe in pair for temp in recipe.temps))
 
 
-def _runs(pair: _Pair, rooms: Sequence[Array], moving: Sequence[Array], batch: Sequence[Array]) -> list[Runs]:
+def _runs(pair: _Pair, scratches: Sequence[Array], moving: Sequence[Array], batch: Sequence[Array]) -> list[Runs]:
     """Bind the recipe with moving statistics to the arrays `moving`, the one with the batch's to `batch`."""
     first = len(pair[0].temps)
-    return [pair[0].bind(rooms[:first], moving), pair[1].bind(rooms[first:], batch)]
+    return [pair[0].bind(scratches[:first], moving), pair[1].bind(scratches[first:], batch)]
 
 
 @op.kernel("cpu", level="library")
@@ -107,12 +107,14 @@ def _(p: BatchNormParams, call: CallSpec) -> Kernel | None:
 
 def _bind(pair: _Pair, p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
     (data, gamma, beta, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
-    xp, (mean, variance, inverse, unread, *rooms) = ctx.xp, ctx.temp
+    xp, (mean, variance, inverse, unread, *scratches) = ctx.xp, ctx.temp
     out = unread if outputs[0] is None else outputs[0]
-    mean, inverse = (room if out is None else out for room, out in zip((mean, inverse), outputs[1:3], strict=True))
+    mean, inverse = (
+        scratch if out is None else out for scratch, out in zip((mean, inverse), outputs[1:3], strict=True)
+    )
     further = () if p.fix_gamma else (gamma,)
     arrays = [(data, out, *statistics, beta, *further) for statistics in ((moving_mean, moving_var), (mean, variance))]
-    by_moving, by_batch = _runs(pair, rooms, *arrays)
+    by_moving, by_batch = _runs(pair, scratches, *arrays)
 
     def call() -> None:
         settle_gamma(p, ctx, gamma, outputs)
@@ -139,11 +141,11 @@ def _bind_gradients(
     pair: _Pair, p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], None]:
     (gout, data, gamma, mean, inverse, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
-    xp, (variance, ggamma, gbeta, unread, *rooms) = ctx.xp, ctx.temp
+    xp, (variance, ggamma, gbeta, unread, *scratches) = ctx.xp, ctx.temp
     gdata = unread if outputs[0] is None else outputs[0]
     further = () if p.fix_gamma else (gamma, ggamma)
     arrays = (gout, data, gdata, mean, variance, gbeta, *further)
-    by_moving, by_batch = _runs(pair, rooms, arrays, arrays)
+    by_moving, by_batch = _runs(pair, scratches, arrays, arrays)
 
     def call() -> None:
         _variance(xp, inverse, p.eps, variance)

@@ -215,8 +215,8 @@ class Recipe:
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
         """The operands that are read and reordered, each with the position in `temps` of its reordered copy."""
-        rooms = [k for k, inner in enumerate(self._inner) if inner is not None]
-        return tuple([(k, t) for t, k in enumerate(rooms, 1) if not self.operands[k].written])
+        scratches = [k for k, inner in enumerate(self._inner) if inner is not None]
+        return tuple([(k, t) for t, k in enumerate(scratches, 1) if not self.operands[k].written])
 
     @property
     def workspace(self) -> Temp:
@@ -243,7 +243,7 @@ class Recipe:
         """
         runs = self.runs() if runs is None else runs
         before = runs if packing is None else packing
-        rooms = iter([runs.keep(room) for room in temps[1:]])
+        scratches = iter([runs.keep(scratch) for scratch in temps[1:]])
         arguments: dict[ArgumentNumber, _Bound] = {}
         after: list[tuple[_Primitive, dict[ArgumentNumber, _Bound]]] = []
         for operand, inner, reorder, array in zip(self.operands, self._inner, self._reorders, arrays, strict=True):
@@ -251,7 +251,7 @@ class Recipe:
                 arguments[operand.argument] = self._plain(operand, array, runs)
                 continue
             outside = self._plain(operand, array, runs if operand.written else before)
-            inside = _Bound(self._dnnl, inner, _address(next(rooms)))
+            inside = _Bound(self._dnnl, inner, _address(next(scratches)))
             arguments[operand.argument] = inside
             if operand.written:
                 after.append((reorder, {ArgumentNumber.SOURCE: inside, ArgumentNumber.DESTINATION: outside}))
@@ -296,13 +296,13 @@ class Recipe:
         packing = self.runs()
         return PackedRuns(packing, self.bind(temps, arrays, packing=packing), mode)
 
-    def pack(self, k: int, scratchpad: Array, array: Array, room: Array) -> Runs:
-        """Return a call that lays operand `k` out as the primitive reads it, in `room`: its temporary of `bind`."""
+    def pack(self, k: int, scratchpad: Array, array: Array, scratch: Array) -> Runs:
+        """Return a call that lays operand `k` out as the primitive reads it, in `scratch`: its temporary of `bind`."""
         inner, reorder, runs = self._inner[k], self._reorders[k], self.runs()
         assert inner is not None
         assert reorder is not None
         outside = self._plain(self.operands[k], array, runs)
-        inside = _Bound(self._dnnl, inner, _address(runs.keep(room)))
+        inside = _Bound(self._dnnl, inner, _address(runs.keep(scratch)))
         runs.add(reorder, {ArgumentNumber.SOURCE: outside, ArgumentNumber.DESTINATION: inside}, scratchpad)
         return runs
 

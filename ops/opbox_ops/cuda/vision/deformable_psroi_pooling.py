@@ -171,7 +171,7 @@ MOVES = KernelTemplate(
     "opbox_deformable_moves",
     "const T *gout, const T *data, const A *spots, const A *sides, const int *images, T *gtrans, int height, "
     f"int width, int part, A deviation, {_SIZES}",
-    f"""  __shared__ A room[{_THREADS}];
+    f"""  __shared__ A scratch[{_THREADS}];
   const int part_x = blockIdx.x % part, part_y = blockIdx.x / part % part, parts = part * part;
   const int of_class = blockIdx.x / parts % classes, region = blockIdx.x / (parts * classes);
   const int share = dim / classes, bins = pooled * pooled, image = images[region];
@@ -206,7 +206,7 @@ MOVES = KernelTemplate(
     along_y += slope_y * head;
   }}
   for (int axis = 0; axis < 2; ++axis) {{
-    const A total = block_sum(axis ? along_y : along_x, room);
+    const A total = block_sum(axis ? along_y : along_x, scratch);
     if (threadIdx.x == 0)
       gtrans[((region * classes + of_class) * 2 + axis) * parts + part_y * part + part_x] =
           T(total * sides[4 * region + 2 + axis] * deviation);

@@ -37,7 +37,7 @@ def matching(score: str, before: str = "") -> str:
 
     Args:
         score: an expression of `row` and `column`; what is not above `threshold` is no pair.
-        before: statements that declare `rows`, `columns` and `widest`, the columns that arrays have room for.
+        before: statements that declare `rows`, `columns` and `widest`, the columns that arrays have scratch for.
     """
     return f"""  __shared__ A values[{_THREADS}];
   __shared__ int of_row[{_THREADS}];

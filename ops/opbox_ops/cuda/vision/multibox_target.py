@@ -97,16 +97,16 @@ ASSIGN = KernelTemplate(
 WANTED = KernelTemplate(
     "opbox_multibox_wanted",
     "const unsigned char *state, int *wanted, int n, double ratio",
-    f"""  __shared__ int room[{_THREADS}];
+    f"""  __shared__ int scratch[{_THREADS}];
   int matched = 0;
   for (int k = threadIdx.x; k < n; k += blockDim.x) matched += state[(long long)blockIdx.x * n + k] & 1;
-  room[threadIdx.x] = matched;
+  scratch[threadIdx.x] = matched;
   __syncthreads();
   for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-    if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
+    if (threadIdx.x < half) scratch[threadIdx.x] += scratch[threadIdx.x + half];
     __syncthreads();
   }}
-  if (threadIdx.x == 0) wanted[blockIdx.x] = int(fmin(trunc(room[0] * ratio), double(n - room[0])));
+  if (threadIdx.x == 0) wanted[blockIdx.x] = int(fmin(trunc(scratch[0] * ratio), double(n - scratch[0])));
 """,
     (_WHAT, lambda: Moved(_ALL, _ALL)),
 )

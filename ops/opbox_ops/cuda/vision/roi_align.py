@@ -151,7 +151,7 @@ def _own(p: ROIAlignParams) -> int:
     return size_of(p.pooled_size) if p.position_sensitive else 1
 
 
-def _room(p: ROIAlignParams, size: tuple[int, ...]) -> int:
+def _weight_count(p: ROIAlignParams, size: tuple[int, ...]) -> int:
     """Weights of a region on images of `size`."""
     return sum(size) + 2 * sum(p.pooled_size)
 
@@ -163,7 +163,7 @@ def _temps(p: ROIAlignParams, call: CallSpec, *, gradient: bool = False) -> list
     return [
         Temp((n, sum(p.pooled_size), 3), np.int32),
         Temp((n,), np.int32),
-        Temp((n, _room(p, tuple(size))), accumulation_type(rois.dtype)),
+        Temp((n, _weight_count(p, tuple(size))), accumulation_type(rois.dtype)),
     ]
 
 
@@ -173,7 +173,7 @@ def _fits(p: ROIAlignParams, call: CallSpec, data: ArraySpec, rois: ArraySpec, o
     return (
         fits(call, data, rois, out)
         and n <= MAX_REGIONS
-        and n * max(_room(p, data.shape[2:]), 3 * sum(p.pooled_size)) <= MAX_ELEMENTS
+        and n * max(_weight_count(p, data.shape[2:]), 3 * sum(p.pooled_size)) <= MAX_ELEMENTS
         and n * size_of(p.pooled_size) * ratio**2 <= MAX_SAMPLES
         and 2 * n * max(p.pooled_size) * ratio <= MAX_SAMPLES
     )

@@ -2,7 +2,7 @@
 
 The network is Batcher's bitonic one. A step between elements further apart than a piece is a launch of its own; all
 nearer ones are done by a block in shared memory. Equal keys keep their order, since a place decides between them; NaN
-comes last. `cuda.order` sorts rows that one block has room for, in one launch.
+comes last. `cuda.order` sorts rows that one block has scratch for, in one launch.
 
 Batcher, "Sorting Networks and Their Applications" (1968).
 """

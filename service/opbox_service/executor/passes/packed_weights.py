@@ -41,10 +41,10 @@ def packed_weights(plan: Plan) -> Plan:
     }
     for t, pair in pairs.items():
         step = plan.steps[t]
-        rooms = tuple([k for i, k in pair if step.reads[i] in fit])
+        packed = tuple([k for i, k in pair if step.reads[i] in fit])
         # All or none: the kernel makes its copies together.
-        if rooms and len(rooms) == len(pair):
-            plan.steps[t] = replace(step, packed=rooms)
+        if packed and len(packed) == len(pair):
+            plan.steps[t] = replace(step, packed=packed)
     return plan
 
 

@@ -303,10 +303,10 @@ def _fit_in_time(groups: list[_MemoryGroup]) -> int:
                 begins.insert(at, begin)
                 ends.insert(at, end)
         size = aligned(group.nbytes)
-        best, room = None, FOREVER
+        best, smallest = None, FOREVER
         for gap, begin in enumerate(begins):
-            if size <= ends[gap] - begin < room:
-                best, room = gap, ends[gap] - begin
+            if size <= ends[gap] - begin < smallest:
+                best, smallest = gap, ends[gap] - begin
         if best is None:
             group.offset, top = top, top + size
         else:
@@ -332,9 +332,9 @@ def _fit(groups: list[_MemoryGroup], order: Callable[[_MemoryGroup], tuple[int, 
         by_offset = np.argsort(begins, kind="stable")
         # Gaps lie between the furthest end so far and the next beginning; the last one is open.
         starts = np.concatenate(([0], np.maximum.accumulate(ends[by_offset])))
-        room = np.concatenate((begins[by_offset], [FOREVER])) - starts
-        fitting = np.flatnonzero(room >= size)
-        group.offset = int(starts[fitting[np.argmin(room[fitting])]])
+        gaps = np.concatenate((begins[by_offset], [FOREVER])) - starts
+        fitting = np.flatnonzero(gaps >= size)
+        group.offset = int(starts[fitting[np.argmin(gaps[fitting])]])
         first[k], last[k], begin[k], end[k] = group.first, group.last, group.offset, group.offset + size
         total = max(total, group.offset + size)
     return total
