@@ -8,8 +8,8 @@ FLAT = "MXNet's gradient is zero."
 NO_GRADIENT = "MXNet has no gradient."
 CORNERS = [[0, 0.5, 1, 3.25, 4.75], [1, -0.75, 0.25, 7, 6], [0, 2.25, 2.25, 2.5, 2.5], [1, 4, 1, 9, 3]]
 ROIS = Arg((4, 5), values=CORNERS, grad=False)
-TURNED = [[0, 3, 2.5, 4, 2, 0], [1, 2.25, 3, 3.5, 5, 30], [0, 4, 1, 0.5, 0.25, -75], [1, 0, 0, 8, 8, 120]]
-ROTATED = Arg((4, 6), values=TURNED, grad=False)
+ROTATED_ROIS = [[0, 3, 2.5, 4, 2, 0], [1, 2.25, 3, 3.5, 5, 30], [0, 4, 1, 0.5, 0.25, -75], [1, 0, 0, 8, 8, 120]]
+ROTATED = Arg((4, 6), values=ROTATED_ROIS, grad=False)
 ALIGNS: tuple[dict[str, Any], ...] = (
     {"pooled_size": (2, 3), "spatial_scale": 1},
     {"pooled_size": (2, 2), "spatial_scale": 0.5, "sample_ratio": 2},

@@ -55,8 +55,8 @@ def test_what_is_read_is_written_again():
 
 def test_the_hash_is_of_the_content_not_of_the_layout():
     text = json.dumps(MLP, indent=3)
-    turned = json.dumps(dict(reversed(MLP.items())))
-    assert content_hash(text) == content_hash(turned) == content_hash(MLP)
+    reordered = json.dumps(dict(reversed(MLP.items())))
+    assert content_hash(text) == content_hash(reordered) == content_hash(MLP)
     assert content_hash(changed(lambda d: d["nodes"][0].update(name="x"))) != content_hash(MLP)
 
 

@@ -47,7 +47,7 @@ SECOND = {
     "arctanh": (0.568889, 1.777778, 7.836735),
 }
 """By operator, the second derivative at POINTS."""
-TURNED = ("arcsinh", "arccosh")
+WRONG_SIGN = ("arcsinh", "arccosh")
 """MXNet 1.9.1 has these with the wrong sign: the second derivative of arcsinh is -x / (1 + x^2)^1.5."""
 
 
@@ -65,5 +65,5 @@ def test_second_derivatives_agree_with_mxnet(name: str) -> None:
     args = {n: CPU.put(point if n == "x" else np.ones(3, np.float32)) for n in second.graph.argument_names}
     executor = bind(second.graph, args=args, backend=CPU, random=CPU.random(0))
     executor.forward(is_train=True)
-    expected = np.array(SECOND[name]) * (-1 if name in TURNED else 1)
+    expected = np.array(SECOND[name]) * (-1 if name in WRONG_SIGN else 1)
     np.testing.assert_allclose(executor.outputs[0], expected, rtol=2e-5, atol=1e-6)

@@ -22,7 +22,7 @@ from tests.contract.live import symbol, var
 F32 = np.float32
 IMAGE = np.ones((1, 4, 9, 9), F32)
 ROI = np.array([[0, 0, 0, 8, 8]], F32)
-TURNED = np.array([[0, 4, 4, 5 + i, 4, 30 * i] for i in range(4)], F32)
+ROTATED = np.array([[0, 4, 4, 5 + i, 4, 30 * i] for i in range(4)], F32)
 AT_THE_CORNER = np.array([1, 0, 0, 1, 1, 1], F32)
 KERNEL = np.ones((1, 1, 3, 3), F32)
 BINS = {"pooled_size": (2, 2), "spatial_scale": 1}
@@ -31,8 +31,8 @@ STOPPED_AT = 5
 """The number of the pause at which a call is stopped: it has at least as many, and none after that."""
 
 LONG: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
-    ("_contrib_RROIAlign", {**BINS, "spatial_scale": 600}, [IMAGE, TURNED * AT_THE_CORNER]),
-    ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2800}, [IMAGE, TURNED]),
+    ("_contrib_RROIAlign", {**BINS, "spatial_scale": 600}, [IMAGE, ROTATED * AT_THE_CORNER]),
+    ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2800}, [IMAGE, ROTATED]),
     ("_contrib_ROIAlign", {**BINS, "sample_ratio": 5000, "position_sensitive": True}, [IMAGE, ROI]),
     ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 100}, [IMAGE, np.repeat(ROI, 3000, 0)]),
     ("Correlation", {"kernel_size": 2001, "max_displacement": 1, "pad_size": 1003}, [IMAGE, IMAGE]),
@@ -98,7 +98,7 @@ LONG += [
 ]
 LARGE: list[tuple[str, dict[str, Any], list[np.ndarray], str]] = [
     ("_contrib_ROIAlign", BINS, [IMAGE, np.zeros(((1 << 20) + 1, 5), F32)], "at most 1,048,576 regions"),
-    ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2**40}, [IMAGE, TURNED], "134,217,728 samples in all"),
+    ("_contrib_RROIAlign", {**BINS, "sampling_ratio": 2**40}, [IMAGE, ROTATED], "134,217,728 samples in all"),
     ("_contrib_ROIAlign", {**BINS, "sample_ratio": 10**6}, [IMAGE, ROI], "134,217,728 samples in all"),
     ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 2000}, [IMAGE, ROI], "samples of a region"),
     ("_contrib_DeformablePSROIPooling", {**PARTS, "sample_per_part": 10**9}, [IMAGE, ROI], "samples of a region"),
@@ -223,6 +223,6 @@ def test_a_region_beyond_its_image_takes_no_samples(
     task = Task()
     pauses = Pauses(task, monkeypatch)
     forward(
-        engine, "_contrib_RROIAlign", {**BINS, "spatial_scale": scale, "sampling_ratio": 2800}, [IMAGE, TURNED], task
+        engine, "_contrib_RROIAlign", {**BINS, "spatial_scale": scale, "sampling_ratio": 2800}, [IMAGE, ROTATED], task
     )
     assert pauses.count < STOPPED_AT

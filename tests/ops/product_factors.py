@@ -18,8 +18,8 @@ def factors(sizes: ProductSizes) -> tuple[Array, Array]:
     """a and b, as they lie."""
     shapes = (sizes.rows, sizes.terms), (sizes.terms, sizes.columns)
     a, b = (
-        numbers(*shape[:: -1 if turned else 1], seed=k)
-        for k, (shape, turned) in enumerate(zip(shapes, sizes.transposed, strict=True))
+        numbers(*shape[:: -1 if transposed else 1], seed=k)
+        for k, (shape, transposed) in enumerate(zip(shapes, sizes.transposed, strict=True))
     )
     return a, b
 

@@ -56,7 +56,9 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
 
 
 def defined(sizes: ProductSizes, a: Array, b: Array) -> Array:
-    left, right = (x.astype(np.float64).T if turned else x for x, turned in zip((a, b), sizes.transposed, strict=True))
+    left, right = (
+        x.astype(np.float64).T if transposed else x for x, transposed in zip((a, b), sizes.transposed, strict=True)
+    )
     return left @ right.astype(np.float64)
 
 

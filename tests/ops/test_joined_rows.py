@@ -82,8 +82,8 @@ def test_parts_along_any_axis(mode: str, axis: int, dtype: str, squeeze: bool) -
 def test_parts_of_any_size_and_arrays_that_do_not_lie_in_order(mode: str) -> None:
     data, params = np.arange(600, dtype=np.float32).reshape(4, 50, 3), {"indices": (0, 10, 11, 40), "axis": 1}
     expected = np.split(data, (10, 11, 40), 1)
-    turned = data.transpose(2, 1, 0).copy().transpose(2, 1, 0)
-    for source in (data, turned):
+    transposed = data.transpose(2, 1, 0).copy().transpose(2, 1, 0)
+    for source in (data, transposed):
         outs = [np.zeros_like(part) for part in expected]
         run("_split_v2", params, [source], outs)
         for out, part in zip(outs, expected, strict=True):

@@ -53,7 +53,7 @@ def align(rois: Arg, **attrs: Any) -> Case:
     return Case("_contrib_ROIAlign", {"data": data, "rois": rois}, attrs, rtol=1e-4, atol=1e-5)
 
 
-def turned(rois: Arg, **attrs: Any) -> Case:
+def rotated(rois: Arg, **attrs: Any) -> Case:
     rows = [[*roi, 23.0 * k - 200] for k, roi in enumerate(rois.values)]
     inputs = {"data": (2, 3, 9, 7), "rois": Arg((len(rows), 6), values=rows)}
     attrs = {"pooled_size": (2, 3), "spatial_scale": 0.75, **attrs}
@@ -217,7 +217,7 @@ def histogram(bins: int, *dtypes: str) -> Case:
 
 
 CASES = [
-    *(turned(rois, sampling_ratio=ratio) for rois in (MANY, ODD) for ratio in (-1, 3)),
+    *(rotated(rois, sampling_ratio=ratio) for rois in (MANY, ODD) for ratio in (-1, 3)),
     *(histogram(bins, dtype) for bins in (3, 5000) for dtype in ("float32", "float64", "float16", "int32", "int64")),
     histogram(11, "int8"),
     *(target(*size, **attrs) for size in ((2, 3), (50, 9), (2600, 40)) for attrs in TARGETS),

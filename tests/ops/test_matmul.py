@@ -128,7 +128,9 @@ def test_what_is_written_on_the_way_lives_as_long_as_the_call(sides, rebound, pr
         recipe = blocked_recipe((70, 33, 17), False, sides)
     temps = [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
     temporaries = list(map(weakref.ref, temps))
-    shapes = [shape[::-1] if turned else shape for shape, turned in zip(((70, 33), (33, 17)), sides, strict=True)]
+    shapes = [
+        shape[::-1] if transposed else shape for shape, transposed in zip(((70, 33), (33, 17)), sides, strict=True)
+    ]
     a, b, out = (np.ones(shape, np.float32) for shape in (*shapes, (70, 17)))
     call = recipe.rebound(temps) if rebound else recipe.bind(temps, (a, b, out))
     del temps

@@ -53,8 +53,8 @@ def expected_order(data, axis, ascend):
     data = data.astype("float64") if data.dtype.itemsize == 2 else data
     if ascend:
         return np.argsort(data, axis=axis, kind="stable")
-    turned = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
-    return np.flip(data.shape[axis] - 1 - turned, axis)
+    order = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
+    return np.flip(data.shape[axis] - 1 - order, axis)
 
 
 def same_bits(got, expected):

@@ -54,7 +54,9 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> B
 
 
 def matrices(sizes: ProductSizes, a: Array, b: Array) -> tuple[Array, Array]:
-    left, right = (x.astype(np.float64).T if turned else x for x, turned in zip((a, b), sizes.transposed, strict=True))
+    left, right = (
+        x.astype(np.float64).T if transposed else x for x, transposed in zip((a, b), sizes.transposed, strict=True)
+    )
     return left, right.astype(np.float64)
 
 
@@ -110,7 +112,7 @@ def large(value: float) -> Callable[[ProductSizes, Array, Array], None]:
     """Puts it in one row of a and one column of b."""
 
     def put(sizes: ProductSizes, a: Array, b: Array) -> None:
-        x, y = (matrix.T if turned else matrix for matrix, turned in zip((a, b), sizes.transposed, strict=True))
+        x, y = (matrix.T if transposed else matrix for matrix, transposed in zip((a, b), sizes.transposed, strict=True))
         x[3, sizes.terms - 1] = value
         y[5, sizes.columns - 2] = value
 
@@ -265,7 +267,7 @@ def test_windows(
     back = WindowSizes((3, height, width, filters), size, window, (1, 1), dilate, (around[0], around[1]))
     sizes = ProductSizes(3 * size[0] * size[1], back.columns, channels, reads_packed=True)
     packed, gdata = np.full(sizes.packed, np.nan, np.float32), np.full(data.shape, np.nan, np.float32)
-    kernel.pack_taps(sizes, weight, packed, turned=True)()
+    kernel.pack_taps(sizes, weight, packed, rotated=True)()
     kernel.product(sizes, (gout, weight, None, gdata), packed=packed, windows=back)()
     expected, magnitude = np.zeros((2, *padded.shape))
     for sums, left, right in ((expected, gout, rows), (magnitude, np.abs(gout), np.abs(rows))):

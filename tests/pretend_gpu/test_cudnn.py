@@ -105,8 +105,8 @@ def test_an_attribute_turns_it_off() -> None:
 
 def last(case: Case) -> Case:
     """A row with the channels last."""
-    turned = {"data": (0, *range(2, 4), 1), "weight": (0, *range(2, 4), 1), "bias": (0,)}
-    inputs = {name: tuple(shape[k] for k in turned[name]) for name, shape in case.inputs.items()}  # type: ignore[index]  # tuples
+    axes = {"data": (0, *range(2, 4), 1), "weight": (0, *range(2, 4), 1), "bias": (0,)}
+    inputs = {name: tuple(shape[k] for k in axes[name]) for name, shape in case.inputs.items()}  # type: ignore[index]  # tuples
     return Case(case.op, inputs, {**case.attrs, "layout": "NHWC"}, case.dtypes)
 
 

@@ -31,9 +31,9 @@ def test_a_spelling_that_came_before_is_not_hashed_again(cache: GraphCache, monk
 
 def test_the_order_of_keys_changes_no_name(cache: GraphCache) -> None:
     name, graph = cache.put(document())
-    turned = dict(reversed(document().items()))
-    assert list(turned) != list(document())
-    assert cache.put(turned) == (name, graph)
+    reordered = dict(reversed(document().items()))
+    assert list(reordered) != list(document())
+    assert cache.put(reordered) == (name, graph)
 
 
 def test_another_graph_has_another_name(cache: GraphCache) -> None:

@@ -87,8 +87,8 @@ class HueJitterAug(HostAugmenter):
     def apply(self, image: Image) -> Image:
         alpha = random.uniform(-self.hue, self.hue)
         u, w = np.cos(alpha * np.pi), np.sin(alpha * np.pi)
-        turned = np.array([[1.0, 0.0, 0.0], [0.0, u, -w], [0.0, w, u]])
-        matrix = (_FROM_YIQ @ turned @ _TO_YIQ).T.astype(np.float32)
+        rotated = np.array([[1.0, 0.0, 0.0], [0.0, u, -w], [0.0, w, u]])
+        matrix = (_FROM_YIQ @ rotated @ _TO_YIQ).T.astype(np.float32)
         result: Image = float_image(image, "HueJitterAug: src") @ matrix
         return result
 

@@ -119,8 +119,8 @@ class Updater:
 
     def _in_mxnets_order(self, state: Any, optimizer: Optimizer | None = None) -> Any:
         """The state with the pair of a float32 copy and its state turned round, if MXNet has it so; and back again."""
-        turned = isinstance(optimizer or self.optimizer, _SWAPPED) and isinstance(state, tuple) and len(state) == 2
-        return (state[1], state[0]) if turned else state
+        swapped = isinstance(optimizer or self.optimizer, _SWAPPED) and isinstance(state, tuple) and len(state) == 2
+        return (state[1], state[0]) if swapped else state
 
 
 def _fetched(state: State) -> Any:

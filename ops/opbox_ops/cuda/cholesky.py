@@ -17,7 +17,7 @@ import numpy as np
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, OpContext, Outputs, Temp
 from ..linalg.cholesky import potrf, potrf_backward, potri, potri_backward
-from ..linalg.matrix import turned
+from ..linalg.matrix import transposed
 from ..params import NoParams
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous
 from .matrix_parts import (
@@ -132,7 +132,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable
     return as_one(
         [
             *copies,
-            partial(ctx.xp.add, g, turned(g), out=both),
+            partial(ctx.xp.add, g, transposed(g), out=both),
             multiply(ctx, MatrixPart.of(inverse), MatrixPart.of(both), MatrixPart.of(out), factor=-1),
             *solve(ctx, MatrixPart.of(factor), MatrixPart.of(out).T, True),
             zero_triangle(ctx, out),

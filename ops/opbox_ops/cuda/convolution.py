@@ -304,8 +304,8 @@ def _data_gradient(
     if plan.narrow:
         g = wide_gout[: gout.size].reshape(gout.shape)
         yield lambda: ctx.xp.copyto(g, gout)
-    turned = plan.weights(weight).swapaxes(2, 3)
-    repeated = ctx.xp.broadcast_to(turned, (count, *turned.shape[1:]))
+    transposed = plan.weights(weight).swapaxes(2, 3)
+    repeated = ctx.xp.broadcast_to(transposed, (count, *transposed.shape[1:]))
     if plan.direct:
         yield product(ctx.xp, repeated, plan.grouped(g), plan.grouped(gdata))
         return

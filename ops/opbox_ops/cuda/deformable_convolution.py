@@ -219,12 +219,12 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
     total = wide_gweight if plan.narrow else gweight
     if back:
         weight = _widened(ctx, plan, weight, wide_weight, calls)
-    turned = plan.weights(weight).swapaxes(2, 3)
+    transposed = plan.weights(weight).swapaxes(2, 3)
     for block in _blocks(ctx, plan, arrays, places, calls) if back or gweight is not None else ():
         at, count, part = block.at, block.samples, gout[block.at]
         if back:
             wide = _widened(ctx, plan, part, wide_gout, calls)
-            repeated = ctx.xp.broadcast_to(turned, (count, *turned.shape[1:]))
+            repeated = ctx.xp.broadcast_to(transposed, (count, *transposed.shape[1:]))
             calls.append(product(ctx.xp, repeated, plan.grouped(wide), plan.by_sample(columns, count)))
         if goffset is not None or gmask is not None:
             targets = [None if gradient is None else gradient[at] for gradient in (goffset, gmask)]

@@ -60,14 +60,14 @@ class MatrixPart:
         array: contiguous, (count, rows, columns).
         top, left: where it begins in each.
         shape: rows and columns of the rectangle, as it lies in the array.
-        turned: whether it stands for the transposed.
+        transposed: whether it stands for the transposed.
     """
 
     array: Array
     top: int
     left: int
     shape: tuple[int, int]
-    turned: bool = False
+    transposed: bool = False
 
     @classmethod
     def of(cls, array: Array) -> MatrixPart:
@@ -77,23 +77,23 @@ class MatrixPart:
 
     @property
     def rows(self) -> int:
-        return self.shape[self.turned]
+        return self.shape[self.transposed]
 
     @property
     def columns(self) -> int:
-        return self.shape[not self.turned]
+        return self.shape[not self.transposed]
 
     @property
     def T(self) -> MatrixPart:
         """The transposed."""
-        return MatrixPart(self.array, self.top, self.left, self.shape, not self.turned)
+        return MatrixPart(self.array, self.top, self.left, self.shape, not self.transposed)
 
     def part(self, rows: slice, columns: slice) -> MatrixPart:
         """The rows from `rows.start` to `rows.stop`, and such columns."""
-        if self.turned:
+        if self.transposed:
             rows, columns = columns, rows
         shape = (rows.stop - rows.start, columns.stop - columns.start)
-        return MatrixPart(self.array, self.top + rows.start, self.left + columns.start, shape, self.turned)
+        return MatrixPart(self.array, self.top + rows.start, self.left + columns.start, shape, self.transposed)
 
     def rows_at(self, rows: slice) -> MatrixPart:
         """These rows, whole."""
@@ -104,14 +104,14 @@ class MatrixPart:
         """It as an array (count, rows, columns)."""
         rows, columns = self.shape
         array = self.array[:, self.top : self.top + rows, self.left : self.left + columns]
-        return array.swapaxes(1, 2) if self.turned else array
+        return array.swapaxes(1, 2) if self.transposed else array
 
 
 def place_of(part: MatrixPart) -> list[Any]:
     """A part as arguments of a kernel, which `at` names: the array, its first element, and the distances between
     rows, columns and matrices."""
     _, rows, columns = part.array.shape
-    row, column = (1, columns) if part.turned else (columns, 1)
+    row, column = (1, columns) if part.transposed else (columns, 1)
     return [part.array, *map(np.int32, (part.top * columns + part.left, row, column, rows * columns))]
 
 
@@ -131,7 +131,7 @@ def multiply(
     ctx: OpContext, a: MatrixPart, b: MatrixPart, out: MatrixPart, *, add: bool = False, factor: float = 1
 ) -> Callable[[], Any]:
     """A call that writes factor * a @ b to `out`, or adds it there."""
-    if out.turned:
+    if out.transposed:
         a, b, out = b.T, a.T, out.T
     return product(ctx.xp, a.view[None], b.view[None], out.view[None], add=add, factor=factor, tf32=False)
 

@@ -67,9 +67,9 @@ def _lies(array: Array) -> tuple[int, int, int, int]:
     """Address, whether it is stored by columns, distance between its lines, and from matrix to matrix."""
     itemsize, (count, rows, columns) = array.itemsize, array.shape
     matrix, row, column = (stride // itemsize for stride in array.strides)
-    turned = columns > 1 and column != 1
-    line, least = (column, rows) if turned else (row, columns)
-    return array.data.ptr, int(turned), max(line, least, 1), matrix if count > 1 else 0
+    transposed = columns > 1 and column != 1
+    line, least = (column, rows) if transposed else (row, columns)
+    return array.data.ptr, int(transposed), max(line, least, 1), matrix if count > 1 else 0
 
 
 def _batched(

@@ -116,17 +116,17 @@ def _lies(p: _Parameters, call: CallSpec) -> bool:
 
 def _sides(p: _Parameters, call: CallSpec) -> list[_Sides]:
     """List the products that a call computes: one for forward, one for each wanted gradient for backward."""
-    turned = isinstance(p, DeconvolutionParams)
+    deconvolves = isinstance(p, DeconvolutionParams)
     count = len(call.inputs)
     if len(call.outputs) == 1:
         # data, weight, [bias] to out
-        return [_Sides(count, 1, 0, DATA) if turned else _Sides(0, 1, count, FORWARD)]
+        return [_Sides(count, 1, 0, DATA) if deconvolves else _Sides(0, 1, count, FORWARD)]
     # gout, data, weight to gdata, gweight, [gbias]
     sides = []
     if call.wants(0):
-        sides.append(_Sides(0, 2, count, FORWARD) if turned else _Sides(count, 2, 0, DATA))
+        sides.append(_Sides(0, 2, count, FORWARD) if deconvolves else _Sides(count, 2, 0, DATA))
     if call.wants(1):
-        sides.append(_Sides(0, count + 1, 1, WEIGHT) if turned else _Sides(1, count + 1, 0, WEIGHT))
+        sides.append(_Sides(0, count + 1, 1, WEIGHT) if deconvolves else _Sides(1, count + 1, 0, WEIGHT))
     return sides
 
 

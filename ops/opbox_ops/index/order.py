@@ -178,8 +178,8 @@ def _order(xp: Any, data: Array, axis: int, ascend: bool) -> Array:
         data = data.astype("float32")  # Thrust, which sorts on the GPU, has no bfloat16
     if ascend:
         return xp.argsort(data, axis=axis, kind="stable")
-    turned = xp.argsort(xp.flip(data, axis), axis=axis, kind="stable")
-    return xp.flip(data.shape[axis] - 1 - turned, axis)
+    order = xp.argsort(xp.flip(data, axis), axis=axis, kind="stable")
+    return xp.flip(data.shape[axis] - 1 - order, axis)
 
 
 def _row(p: Any, data: Array) -> tuple[Array, int]:

@@ -159,7 +159,7 @@ def _by_halves(
 ) -> list[Call]:
     """`order_calls` of elements of 64 bits."""
     lower, upper = _halves(packed)
-    highs, turned, by_lower = (half[: rows.size].reshape(rows.shape) for half in halves)
+    highs, gathered, by_lower = (half[: rows.size].reshape(rows.shape) for half in halves)
     bits = elements.view(np.int64)
     low, high = _halves(bits)
     first = places.shape[1]
@@ -171,8 +171,8 @@ def _by_halves(
         partial(np.copyto, lower, numbers),
         packed.sort,
         partial(np.add, lower, begins, out=by_lower),
-        partial(np.take, highs.reshape(-1), by_lower, out=turned, mode="clip"),
-        partial(np.copyto, upper, turned),
+        partial(np.take, highs.reshape(-1), by_lower, out=gathered, mode="clip"),
+        partial(np.copyto, upper, gathered),
         partial(np.copyto, lower, numbers),
         packed.sort,
         partial(np.add, lower[:, :first], begins, out=ranks),

@@ -16,7 +16,7 @@ from ..infer import ShapeList, show_shape
 from ..node import Entry, Node
 from ..registry import register, register_backward
 from .dot import DotParams, first_known
-from .matrix import turned
+from .matrix import transposed
 from .product import backward_copies, product, wide_copies
 
 op = register("batch_dot", DotParams, inputs=("lhs", "rhs"))
@@ -52,15 +52,15 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 @op.compute(temps=lambda p, call: wide_copies(*call.inputs, *call.outputs))
 def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     lhs, rhs = inputs
-    a, b = (turned(lhs) if p.transpose_a else lhs), (turned(rhs) if p.transpose_b else rhs)
+    a, b = (transposed(lhs) if p.transpose_a else lhs), (transposed(rhs) if p.transpose_b else rhs)
     product(ctx.xp, a, b, outputs[0], ctx.temp)
 
 
 @backward.compute(temps=backward_copies)
 def _(p: DotParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     g, lhs, rhs = inputs
-    a, b = (turned(lhs) if p.transpose_a else lhs), (turned(rhs) if p.transpose_b else rhs)
+    a, b = (transposed(lhs) if p.transpose_a else lhs), (transposed(rhs) if p.transpose_b else rhs)
     if outputs[0] is not None:
-        product(ctx.xp, *((b, turned(g)) if p.transpose_a else (g, turned(b))), outputs[0], ctx.temp[:3])
+        product(ctx.xp, *((b, transposed(g)) if p.transpose_a else (g, transposed(b))), outputs[0], ctx.temp[:3])
     if outputs[1] is not None:
-        product(ctx.xp, *((turned(g), a) if p.transpose_b else (turned(a), g)), outputs[1], ctx.temp[3:])
+        product(ctx.xp, *((transposed(g), a) if p.transpose_b else (transposed(a), g)), outputs[1], ctx.temp[3:])

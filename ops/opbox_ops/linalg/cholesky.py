@@ -29,7 +29,7 @@ from .matrix import (
     solvable,
     solve_triangular,
     square,
-    turned,
+    transposed,
 )
 
 potrf = register(
@@ -77,10 +77,10 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @potrf_backward.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, factor), (out,) = inputs, outputs
-    middle = mirrored(ctx.xp, turned(factor) @ g)
+    middle = mirrored(ctx.xp, transposed(factor) @ g)
     left = solve_triangular(ctx, factor, middle, True, True)
-    right = solve_triangular(ctx, factor, turned(left), True, True)
-    ctx.xp.multiply(turned(right), 0.5, out=out)
+    right = solve_triangular(ctx, factor, transposed(left), True, True)
+    ctx.xp.multiply(transposed(right), 0.5, out=out)
 
 
 @potri.compute(allocates=ALLOCATES)
@@ -88,14 +88,14 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (factor,), (out,) = inputs, outputs
     one = ctx.xp.broadcast_to(ctx.xp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
     inverse = solve_triangular(ctx, factor, one, True)
-    ctx.xp.matmul(turned(inverse), inverse, out=out)
+    ctx.xp.matmul(transposed(inverse), inverse, out=out)
 
 
 @potri_backward.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, factor, inverse), (out,) = inputs, outputs
     # x @ L^-T is (L^-1 @ x.T).T
-    product = turned(solve_triangular(ctx, factor, turned(inverse @ (g + turned(g))), True))
+    product = transposed(solve_triangular(ctx, factor, transposed(inverse @ (g + transposed(g))), True))
     ctx.xp.negative(ctx.xp.tril(product), out=out)
 
 

@@ -18,7 +18,17 @@ from ..gradient import grad_use_out
 from ..infer import ShapeList, show_shape
 from ..params import NoParams
 from ..registry import register, register_backward
-from .matrix import ALLOCATES, any_batch, by_batches, mirrored, real_types, solvable, solve_triangular, square, turned
+from .matrix import (
+    ALLOCATES,
+    any_batch,
+    by_batches,
+    mirrored,
+    real_types,
+    solvable,
+    solve_triangular,
+    square,
+    transposed,
+)
 
 gelqf = register(
     "_linalg_gelqf",
@@ -70,16 +80,16 @@ def _(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
 
 @gelqf.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    q, r = by_batches(ctx.xp, ctx.xp.linalg.qr, turned(inputs[0]))
+    q, r = by_batches(ctx.xp, ctx.xp.linalg.qr, transposed(inputs[0]))
     for out, factor in zip(outputs, (q, r), strict=True):
         if out is not None:
-            out[...] = turned(factor)
+            out[...] = transposed(factor)
 
 
 @gelqf_backward.compute(allocates=ALLOCATES)
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gq, gl, q, lower = inputs
-    middle = mirrored(ctx.xp, turned(lower) @ gl - gq @ turned(q))
+    middle = mirrored(ctx.xp, transposed(lower) @ gl - gq @ transposed(q))
     outputs[0][...] = solve_triangular(ctx, lower, gq + middle @ q, True, True)
 
 
@@ -88,7 +98,7 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     with solvable("matrices of finite numbers whose eigenvalues can be computed"):
         values, vectors = by_batches(ctx.xp, ctx.xp.linalg.eigh, inputs[0], work=10)
     if outputs[0] is not None:
-        rows = turned(vectors)
+        rows = transposed(vectors)
         if rows.size:
             largest = ctx.xp.abs(rows).argmax(axis=-1)[..., None]
             rows = rows * ctx.xp.where(ctx.xp.take_along_axis(rows, largest, axis=-1) < 0, -1, 1).astype(rows.dtype)
@@ -103,9 +113,9 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp = ctx.xp
     apart = values[..., :, None] - values[..., None, :]
     apart = xp.maximum(xp.tril(apart, -1), CLOSEST[u.dtype.name])  # only below the diagonal is it read
-    x = gu @ turned(u)
-    half = xp.tril((x - turned(x)) / (2 * apart), -1)
-    middle = half + turned(half)
+    x = gu @ transposed(u)
+    half = xp.tril((x - transposed(x)) / (2 * apart), -1)
+    middle = half + transposed(half)
     side = xp.arange(u.shape[-1])
     middle[..., side, side] = gl
-    xp.matmul(turned(u) @ middle, u, out=outputs[0])
+    xp.matmul(transposed(u) @ middle, u, out=outputs[0])

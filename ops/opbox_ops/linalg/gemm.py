@@ -24,7 +24,7 @@ from ..infer import ShapeList, canonical_axis, show_shape
 from ..params import Bool, Field, Float, Int, Params
 from ..registry import register, register_backward
 from .dot import first_known
-from .matrix import any_batch, real_types, turned
+from .matrix import any_batch, real_types, transposed
 
 
 class Gemm2Params(Params):
@@ -137,7 +137,7 @@ def _factors(p: Any, call: CallSpec) -> list[Temp]:
 def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (product,) = ctx.xp, ctx.temp
     a, b, *c, out = _operands(p, [*inputs, outputs[0]])
-    matmul(xp, turned(a) if p.transpose_a else a, turned(b) if p.transpose_b else b, product)
+    matmul(xp, transposed(a) if p.transpose_a else a, transposed(b) if p.transpose_b else b, product)
     if c:
         product *= p.alpha
         xp.multiply(c[0], p.beta, out=out)
@@ -153,12 +153,12 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     g, a, b = _operands(p, inputs[:3])
     ga, gb = (None if out is None else _operands(p, [out])[0] for out in outputs[:2])
     if ga is not None:
-        right = b if p.transpose_b else turned(b)
-        matmul(xp, *((turned(right), turned(g)) if p.transpose_a else (g, right)), left_product)
+        right = b if p.transpose_b else transposed(b)
+        matmul(xp, *((transposed(right), transposed(g)) if p.transpose_a else (g, right)), left_product)
         xp.multiply(left_product, p.alpha, out=ga)
     if gb is not None:
-        left = a if p.transpose_a else turned(a)
-        matmul(xp, *((turned(g), turned(left)) if p.transpose_b else (left, g)), right_product)
+        left = a if p.transpose_a else transposed(a)
+        matmul(xp, *((transposed(g), transposed(left)) if p.transpose_b else (left, g)), right_product)
         xp.multiply(right_product, p.alpha, out=gb)
     if len(outputs) == 3 and outputs[2] is not None:
         xp.multiply(inputs[0], p.beta, out=outputs[2])
@@ -167,7 +167,7 @@ def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @syrk.compute()
 def _(p: SyrkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (a,), (out,) = inputs, outputs
-    matmul(ctx.xp, *((turned(a), a) if p.transpose else (a, turned(a))), out)
+    matmul(ctx.xp, *((transposed(a), a) if p.transpose else (a, transposed(a))), out)
     out *= p.alpha
 
 
@@ -178,6 +178,6 @@ def _both(p: SyrkParams, call: CallSpec) -> list[Temp]:
 @syrk_backward.compute(temps=_both)
 def _(p: SyrkParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, a), (out,), (both,) = inputs, outputs, ctx.temp
-    ctx.xp.add(g, turned(g), out=both)
+    ctx.xp.add(g, transposed(g), out=both)
     both *= p.alpha
     matmul(ctx.xp, *((a, both) if p.transpose else (both, a)), out)

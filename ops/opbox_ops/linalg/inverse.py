@@ -21,7 +21,7 @@ from ..node import Entry, Node
 from ..params import NoParams
 from ..registry import register, register_backward
 from . import elimination
-from .matrix import ALLOCATES, batch_shape, by_batches, real_types, same_squares, solvable, square, turned
+from .matrix import ALLOCATES, batch_shape, by_batches, real_types, same_squares, solvable, square, transposed
 
 inverse = register("_linalg_inverse", inputs=("A",), aliases=("linalg_inverse",), doc="The inverse of square matrices.")
 det = register("_linalg_det", inputs=("A",), aliases=("linalg_det",), doc="The determinant of square matrices.")
@@ -77,8 +77,8 @@ def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
 @inverse_backward.compute(temps=lambda p, call: [Temp(call.inputs[0].shape, call.inputs[0].dtype)])
 def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (g, out), (product,) = inputs, ctx.temp
-    matmul(ctx.xp, turned(out), g, product)
-    matmul(ctx.xp, product, turned(out), outputs[0])
+    matmul(ctx.xp, transposed(out), g, product)
+    matmul(ctx.xp, product, transposed(out), outputs[0])
     ctx.xp.negative(outputs[0], out=outputs[0])
 
 
@@ -119,7 +119,7 @@ def _where_regular(ctx: OpContext, a: Array, factor: Array, regular: Array, out:
     one = ctx.xp.eye(a.shape[-1], dtype=a.dtype)
     with solvable("invertible matrices"):
         (inverted,) = by_batches(ctx.xp, ctx.xp.linalg.inv, ctx.xp.where(regular, a, one))
-    out[...] = ctx.xp.where(regular, factor.reshape(shape) * turned(inverted), 0)
+    out[...] = ctx.xp.where(regular, factor.reshape(shape) * transposed(inverted), 0)
 
 
 @det_backward.compute(allocates=ALLOCATES)

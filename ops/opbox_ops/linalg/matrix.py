@@ -33,7 +33,7 @@ __all__ = [
     "square",
     "triangle",
     "triangle_temps",
-    "turned",
+    "transposed",
     "write_triangle",
 ]
 
@@ -85,7 +85,7 @@ def batch_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:-2] or (1,)
 
 
-def turned(array: Array) -> Array:
+def transposed(array: Array) -> Array:
     """Each matrix transposed, as a view."""
     return array.swapaxes(-1, -2)
 
@@ -113,7 +113,7 @@ def write_triangle(xp: Any, matrices: Array, lower: bool, scratch: Arrays, out: 
 
 def mirrored(xp: Any, array: Array) -> Array:
     """The symmetric matrices that have the lower triangles of `array`."""
-    return xp.tril(array) + turned(xp.tril(array, -1))
+    return xp.tril(array) + transposed(xp.tril(array, -1))
 
 
 def by_batches(xp: Any, function: Callable[..., Any], *arrays: Array, work: int = 4) -> Sequence[Array]:
@@ -173,10 +173,10 @@ def solve_triangular(ctx: Any, a: Array, b: Array, lower: bool, transpose: bool 
     with solvable("triangular matrices without 0 on the diagonal"):
         if ctx.xp is not np or (a.ndim > 2 and a.shape[-1] <= BLOCK and b.shape[-1] <= COLUMNS):
             part = triangle(ctx.xp, a, lower)
-            return by_batches(ctx.xp, ctx.xp.linalg.solve, turned(part) if transpose else part, b)[0]
+            return by_batches(ctx.xp, ctx.xp.linalg.solve, transposed(part) if transpose else part, b)[0]
         x = np.empty(b.shape, b.dtype)
         for at in np.ndindex(a.shape[:-2]):
-            _solve_in_blocks(turned(a[at]) if transpose else a[at], b[at], lower is not transpose, x[at])
+            _solve_in_blocks(transposed(a[at]) if transpose else a[at], b[at], lower is not transpose, x[at])
         return x
 
 

@@ -25,9 +25,9 @@ from .matrix import (
     real_types,
     solve_triangular,
     square,
+    transposed,
     triangle,
     triangle_temps,
-    turned,
     write_triangle,
 )
 
@@ -91,7 +91,7 @@ def _part(p: TriangularParams, call: CallSpec) -> list[Temp]:
 def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     (a, b), (out,), (*scratch, part) = inputs, outputs, ctx.temp
     write_triangle(ctx.xp, a, p.lower, scratch, part)
-    part = turned(part) if p.transpose else part
+    part = transposed(part) if p.transpose else part
     matmul(ctx.xp, *((b, part) if p.rightside else (part, b)), out)
     out *= p.alpha
 
@@ -101,12 +101,12 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     xp, (g, a, b), (ga, gb), (*scratch, part) = ctx.xp, inputs, outputs, ctx.temp
     if ga is not None:
         # The product is made whole before a triangle of it is taken.
-        matmul(xp, *((turned(b), g) if p.rightside else (g, turned(b))), part)
-        write_triangle(xp, turned(part) if p.transpose else part, p.lower, scratch, ga)
+        matmul(xp, *((transposed(b), g) if p.rightside else (g, transposed(b))), part)
+        write_triangle(xp, transposed(part) if p.transpose else part, p.lower, scratch, ga)
         ga *= p.alpha
     if gb is not None:
         write_triangle(xp, a, p.lower, scratch, part)
-        part = part if p.transpose else turned(part)
+        part = part if p.transpose else transposed(part)
         matmul(xp, *((g, part) if p.rightside else (part, g)), gb)
         gb *= p.alpha
 
@@ -114,7 +114,7 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
 def _solved(p: TriangularParams, ctx: OpContext, a: Array, b: Array, transpose: bool) -> Array:
     """op(A)^-1 @ b, or b @ op(A)^-1; without the factor."""
     if p.rightside:
-        return turned(solve_triangular(ctx, a, turned(b), p.lower, not transpose))
+        return transposed(solve_triangular(ctx, a, transposed(b), p.lower, not transpose))
     return solve_triangular(ctx, a, b, p.lower, transpose)
 
 
@@ -130,5 +130,5 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     if gb is not None:
         ctx.xp.multiply(solved, p.alpha, out=gb)
     if ga is not None:
-        product = turned(out) @ solved if p.rightside else solved @ turned(out)
-        ga[...] = -triangle(ctx.xp, turned(product) if p.transpose else product, p.lower)
+        product = transposed(out) @ solved if p.rightside else solved @ transposed(out)
+        ga[...] = -triangle(ctx.xp, transposed(product) if p.transpose else product, p.lower)

@@ -190,12 +190,12 @@ def _both_ways(xp: Any, work: Mapping[str, Array]) -> None:
     count_up(xp, numbers[:batch])
     if len(numbers) > batch:
         numbers[batch:] = numbers[:batch]
-        back, turned = times[:, batch:], places[batch:]
+        back, positions_back = times[:, batch:], places[batch:]
         xp.subtract(steps, step[:, None], out=back)
         xp.subtract(back, 1, out=back)
         xp.remainder(back, time, out=back)
-        xp.subtract(ends[:batch, None], position, out=turned)
-        xp.remainder(turned, positions, out=turned)
+        xp.subtract(ends[:batch, None], position, out=positions_back)
+        xp.remainder(positions_back, positions, out=positions_back)
     xp.multiply(numbers[:, None], positions, out=cells[:, :1])
     xp.add(cells[:, :1], places, out=classes)
     cells[...] = classes

@@ -137,8 +137,10 @@ def _block_temps(p: ConvolutionParams, data: ArraySpec, weight: ArraySpec, out: 
     block = geometry.largest(dtype.itemsize)
     rows, columns = geometry.rows_shape(block), geometry.columns_shape(block)
     product = (p.num_filter * block.samples * block.rows * geometry.row,)
-    turned = (0,) if weight.dtype == dtype and not is_last(p.layout) else weight.shape
-    return [Temp((math.prod(shape),), dtype) for shape in (rows, columns if p.kernel[0] > 1 else (0,), product, turned)]
+    contiguous = (0,) if weight.dtype == dtype and not is_last(p.layout) else weight.shape
+    return [
+        Temp((math.prod(shape),), dtype) for shape in (rows, columns if p.kernel[0] > 1 else (0,), product, contiguous)
+    ]
 
 
 def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
@@ -147,7 +149,7 @@ def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
     The gradient's columns take the place of `rows` where the kernel is one row high.
     """
     gout, data, weight = call.inputs
-    rows, columns, product, turned = _block_temps(p, data, weight, gout, call.device)
+    rows, columns, product, contiguous = _block_temps(p, data, weight, gout, call.device)
     dtype, bias = rows.dtype, not p.no_bias and call.wants(2)
     narrow = data.dtype != dtype
     shapes = [
@@ -158,7 +160,7 @@ def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
         (p.num_filter,) if bias else (0,),
     ]
     further = [Temp((math.prod(shape),), dtype) for shape in shapes]
-    return [rows, rows if p.kernel[0] == 1 else columns, product, turned, *further]
+    return [rows, rows if p.kernel[0] == 1 else columns, product, contiguous, *further]
 
 
 class _ConvolutionBlocks:
@@ -225,9 +227,9 @@ def _grouped(p: ConvolutionParams, ctx: OpContext, weight: Array) -> Array:
     """weight as (group, filters / group, depth / group)."""
     scratch = ctx.temp[3]
     if scratch.size:
-        turned = first(weight, p.layout)
-        scratch = scratch.reshape(turned.shape)
-        ctx.xp.copyto(scratch, turned)
+        by_channels = first(weight, p.layout)
+        scratch = scratch.reshape(by_channels.shape)
+        ctx.xp.copyto(scratch, by_channels)
         weight = scratch
     return weight.reshape(p.num_group, p.num_filter // p.num_group, math.prod(weight.shape[1:]))
 
@@ -266,7 +268,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         gdata = _GradientSum(xp, first(outputs[0], p.layout), ctx.req[0], wide_data, direct=pointwise)
     if outputs[1] is not None:
         gweight = _GradientSum(xp, first(outputs[1], p.layout), ctx.req[1], wide_weight)
-    turned = weight.swapaxes(1, 2)
+    transposed = weight.swapaxes(1, 2)
     share = share.reshape(weight.shape)
     for block in blocks:
         g = blocks.matrix(gout, block)
@@ -280,10 +282,10 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
         if gdata is not None:
             geometry = blocks.geometry
             if gdata.direct and block.samples == 1:
-                matmul(xp, turned, g, blocks.taken(gdata.array, block))
+                matmul(xp, transposed, g, blocks.taken(gdata.array, block))
                 continue
             columns = _cut(blocks.columns, geometry.columns_shape(block))
-            matmul(xp, turned, g, blocks.grouped(columns))
+            matmul(xp, transposed, g, blocks.grouped(columns))
             if gdata.direct:
                 samples = columns.reshape(gdata.array.shape[1], block.samples, *gdata.array.shape[2:])
                 gdata.array[block.start : block.stop] = samples.swapaxes(0, 1)

@@ -24,7 +24,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..cuda.product import matmul
 from ..gradient import grad_use_in
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape, size_of
-from ..linalg.matrix import turned
+from ..linalg.matrix import transposed
 from ..params import Field, Params, PositiveInt
 from ..registry import Op, register, register_backward
 
@@ -191,7 +191,7 @@ def _root(q: Array) -> float:
 
 
 def _scores(p: AttentionParams, ctx: OpContext, q: Array, k: Array, out: Array) -> None:
-    _product(ctx.xp, q, turned(k), _by_sample(p, out), ctx.temp, _root(q))
+    _product(ctx.xp, q, transposed(k), _by_sample(p, out), ctx.temp, _root(q))
 
 
 def _scores_backward(p: AttentionParams, ctx: OpContext, gout: Array, q: Array, k: Array, gq: Any, gk: Any) -> None:
@@ -199,7 +199,7 @@ def _scores_backward(p: AttentionParams, ctx: OpContext, gout: Array, q: Array, 
     if gq is not None:
         _product(ctx.xp, g, k, gq, ctx.temp, root)
     if gk is not None:
-        _product(ctx.xp, turned(g), q, gk, ctx.temp, root)
+        _product(ctx.xp, transposed(g), q, gk, ctx.temp, root)
 
 
 def _values_backward(
@@ -207,9 +207,9 @@ def _values_backward(
 ) -> None:
     g = _split(p, gout, 1)[0]
     if gattention is not None:
-        _product(ctx.xp, g, turned(v), _by_sample(p, gattention), ctx.temp)
+        _product(ctx.xp, g, transposed(v), _by_sample(p, gattention), ctx.temp)
     if gv is not None:
-        _product(ctx.xp, turned(_by_sample(p, attention)), g, gv, ctx.temp)
+        _product(ctx.xp, transposed(_by_sample(p, attention)), g, gv, ctx.temp)
 
 
 def _scores_temps(p: AttentionParams, call: CallSpec) -> list[Temp]:

@@ -74,15 +74,15 @@ def _search_temps(p: Any, call: CallSpec) -> list[Temp]:
 
 def _search(name: str) -> Callable[..., None]:
     def compute(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        xp, (indices, *turned), (data,) = ctx.xp, ctx.temp, inputs
+        xp, (indices, *contiguous), (data,) = ctx.xp, ctx.temp, inputs
         if outputs[0].size == 0:
             return
         axis = _axis(p, data.ndim)
         if axis is None:
             data = data.reshape(-1)
-        elif turned:
-            xp.copyto(turned[0], xp.moveaxis(data, axis, -1))
-            data = turned[0]
+        elif contiguous:
+            xp.copyto(contiguous[0], xp.moveaxis(data, axis, -1))
+            data = contiguous[0]
         getattr(xp, name)(data, axis=-1, out=indices)
         xp.copyto(outputs[0], indices.reshape(outputs[0].shape), casting="unsafe")
 

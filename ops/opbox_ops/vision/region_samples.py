@@ -304,13 +304,13 @@ def bins_of(
 def _turn(xp: Any, points: Points, turn: Array, shape: tuple[int, ...]) -> None:
     """Turn positions that are relative to their regions' centres, and add these."""
     cos, sin, center_x, center_y = turn
-    y, x, turned, part = (
+    y, x, rotated, part = (
         array.reshape(shape) for array in (points.at[0], points.at[1], points.near[0, 0], points.near[0, 1])
     )
-    xp.multiply(x, cos, out=turned)
-    turned += xp.multiply(y, sin, out=part)
-    turned += center_x
+    xp.multiply(x, cos, out=rotated)
+    rotated += xp.multiply(y, sin, out=part)
+    rotated += center_x
     y *= cos
     y -= xp.multiply(x, sin, out=part)
     y += center_y
-    x[...] = turned
+    x[...] = rotated

@@ -181,7 +181,7 @@ def _matmul(
     factors = [float(array_at(place, np.float32, 1)[0]) for place in (alpha, beta)]
     if factors != [1.0, 0.0]:
         return _UNSUPPORTED
-    turned, tf32 = bool(desc.attributes.get(_TRANSA, 0)), desc.numbers[0] == _FAST_TF32
+    transposed, tf32 = bool(desc.attributes.get(_TRANSA, 0)), desc.numbers[0] == _FAST_TF32
 
     def factor(place: int, matrix: _LtObject) -> Any:
         _, rows, columns, line = matrix.numbers
@@ -193,7 +193,7 @@ def _matmul(
         one, other = factor(a, matrices[0]), factor(b, matrices[1])
         _, rows, columns, line = matrices[3].numbers
         plus = array_at(bias, kind, rows).astype(np.float32)
-        result = (one.T if turned else one) @ other + plus[:, None]
+        result = (one.T if transposed else one) @ other + plus[:, None]
         array_at(d, kind, columns, line)[:, :rows] = result.T.astype(kind)
 
     note("product")

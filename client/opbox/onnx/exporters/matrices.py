@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..exporting import Dims, ExportCall, exports, refuse
 
 
-def _turned(call: ExportCall, i: int, wanted: bool) -> str:
+def _transposed(call: ExportCall, i: int, wanted: bool) -> str:
     """An input, with its last two axes exchanged if wanted."""
     rank = len(call.shapes[i])
     if not wanted:
@@ -41,14 +41,18 @@ def _known(call: ExportCall, size: int | None) -> int:
 
 @exports("batch_dot")
 def _(call: ExportCall) -> str:
-    return call.emit("MatMul", _turned(call, 0, call.attr("transpose_a")), _turned(call, 1, call.attr("transpose_b")))
+    return call.emit(
+        "MatMul", _transposed(call, 0, call.attr("transpose_a")), _transposed(call, 1, call.attr("transpose_b"))
+    )
 
 
 @exports("_linalg_gemm2", "_linalg_gemm")
 def _(call: ExportCall) -> str:
     if int(call.attr("axis")) not in (-2, call.rank - 2):
         raise refuse(call, f"axis: expected -2, got {call.attr('axis')}: transpose before and after it")
-    out = call.emit("MatMul", _turned(call, 0, call.attr("transpose_a")), _turned(call, 1, call.attr("transpose_b")))
+    out = call.emit(
+        "MatMul", _transposed(call, 0, call.attr("transpose_a")), _transposed(call, 1, call.attr("transpose_b"))
+    )
     if call.attr("alpha") != 1:
         out = call.emit("Mul", out, call.constant(call.attr("alpha")))
     if len(call.inputs) == 3:

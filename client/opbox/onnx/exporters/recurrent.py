@@ -32,8 +32,8 @@ def _(call: ExportCall) -> list[str]:
         starts = [_part(call, value, layer * ways, ways) if value else "" for value in states]  # "" begins with zeros
         parts = [call.constant(array) for array in arrays]
         outputs = call.emit_all(OP_TYPES[mode], data, *parts, "", *starts, outputs=3 if mode == "lstm" else 2, **attrs)
-        turned = call.emit("Transpose", outputs[0], perm=[0, 2, 1, 3])
-        data = call.emit("Reshape", turned, call.ints([0, 0, -1]))
+        transposed = call.emit("Transpose", outputs[0], perm=[0, 2, 1, 3])
+        data = call.emit("Reshape", transposed, call.ints([0, 0, -1]))
         lasts.append(outputs[1])
         cells += outputs[2:]
     if not call.attr("state_outputs"):

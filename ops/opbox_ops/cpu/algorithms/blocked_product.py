@@ -281,7 +281,7 @@ class BlockedProduct:
         return c_call(self._pack, (place_of(b), place_of(target), addressof(structure)), (b, target, structure))
 
     def pack_taps(
-        self, sizes: ProductSizes, weight: Array, target: Array, *, turned: bool = False
+        self, sizes: ProductSizes, weight: Array, target: Array, *, rotated: bool = False
     ) -> Callable[[], None]:
         """Return a call that writes a convolution's weight to `target` as the packed b of windows in the place of a.
 
@@ -289,11 +289,11 @@ class BlockedProduct:
             sizes: the product's, which `splits`.
             weight: (filters, channels, *kernel).
             target: `sizes.packed` numbers.
-            turned: for the gradient of data, whose windows are those of a convolution of out's gradient.
+            rotated: for the gradient of data, whose windows are those of a convolution of out's gradient.
         """
         assert target.nbytes >= 4 * sizes.packed
         structure, taps = sizes.structure(), c_long(math.prod(weight.shape[2:]))
-        alive = weight, target, structure, taps, c_long(turned)
+        alive = weight, target, structure, taps, c_long(rotated)
         places = place_of(weight), place_of(target), *map(addressof, alive[2:])
         return c_call(self._pack_taps, places, alive)
 

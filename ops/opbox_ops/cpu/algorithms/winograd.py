@@ -197,15 +197,15 @@ class Winograd:
         """The same of data for `convolution_of_few` and `weight_gradient_of_few`."""
         return ELEMENTS * -(-tiling.data[3] // TERMS_TOGETHER) * (tiling.tiles * TERMS_TOGETHER + _AHEAD)
 
-    def transform(self, weight: Array, target: Array, *, turned: bool = False) -> Callable[[], None]:
+    def transform(self, weight: Array, target: Array, *, rotated: bool = False) -> Callable[[], None]:
         """Return a call that writes the transformed weight to `target`.
 
         Args:
             weight: (filters, channels, taps, taps), of any strides.
             target: `weight_size` numbers.
-            turned: whether it is for the gradient of data: its channels are the filters, its windows turned round.
+            rotated: whether it is for the gradient of data: its channels are the filters, its windows turned round.
         """
-        structure = _weight_of(weight, turned)
+        structure = _weight_of(weight, rotated)
         places = byref(structure), target.ctypes.data, _G[self.taps].ctypes.data
         return c_call(self._weight, places, (weight, structure, target))
 
@@ -269,7 +269,7 @@ class Winograd:
         scratch: Array,
         *,
         adds: bool,
-        turned: bool = False,
+        rotated: bool = False,
         norm: Array | None = None,
     ) -> Callable[[], None]:
         """Return a call as `convolution` does; arrays are data, the weight itself, bias and out.
@@ -277,11 +277,11 @@ class Winograd:
         Args:
             tiling: at most `MAX_TILES_TOGETHER` are worked off together.
             scratch: `scratch_of_few` numbers.
-            turned: as of `transform`.
+            rotated: as of `transform`.
         """
         assert tiling.tiles <= MAX_TILES_TOGETHER
         data, weight, bias, out = arrays
-        sizes, structure = tiling.sizes(norm), _weight_of(weight, turned)
+        sizes, structure = tiling.sizes(norm), _weight_of(weight, rotated)
         places = data.ctypes.data, byref(structure), _G[self.taps].ctypes.data, place_of(bias)
         rest = out.ctypes.data, scratch.ctypes.data, byref(sizes), adds
         return c_call(self._few, (*places, *rest), (arrays, scratch, sizes, structure, norm))
@@ -307,9 +307,9 @@ def _count(out: tuple[int, ...], taps: int) -> int:
     return out[0] * -(-out[1] // side) * -(-out[2] // side)
 
 
-def _weight_of(weight: Array, turned: bool = False) -> _Weight:
-    """A weight (filters, channels, taps, taps) of any strides; `turned` as in `Winograd.transform`, or as it is."""
-    if turned:
+def _weight_of(weight: Array, rotated: bool = False) -> _Weight:
+    """A weight (filters, channels, taps, taps) of any strides; `rotated` as in `Winograd.transform`, or as it is."""
+    if rotated:
         weight = weight.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
     steps = [step // weight.itemsize for step in weight.strides]
     return _Weight(weight.ctypes.data, *weight.shape[:2], *steps)

@@ -47,8 +47,8 @@ class BlockedRecipe:
         s = self.sizes
         shapes = [(s.rows, s.terms), (s.terms, s.columns)]
         lying = [
-            MemoryFormat.plain(shape[:: -1 if turned else 1], np.float32, (1, 0) if turned else None)
-            for shape, turned in zip(shapes, s.transposed, strict=True)
+            MemoryFormat.plain(shape[:: -1 if transposed else 1], np.float32, (1, 0) if transposed else None)
+            for shape, transposed in zip(shapes, s.transposed, strict=True)
         ]
         return (
             Operand(ArgumentNumber.SOURCE, lying[0]),

@@ -75,7 +75,7 @@ class DataGradient:
         target, step = gdata.reshape(-1, self.channels), max(1, MAX_PIECE_MULTIPLICATIONS // matrix.size)
         for first in range(0, len(rows), step):
             at = slice(first, first + step)
-            runs.calls.append(dnnl.product(rows[at], matrix, target[at], add=False, turned=False))
+            runs.calls.append(dnnl.product(rows[at], matrix, target[at], add=False, transposed=False))
         return runs
 
 
@@ -138,7 +138,7 @@ class WindowedGradient:
             windows = scratch[: count * positions * self._columns]
             rows, product = gout[images].reshape(-1, self.out[3]), windows.reshape(-1, self._columns)
             if self.blocked is None:
-                runs.calls.append(dnnl.product(rows, matrix, product, add=False, turned=False))
+                runs.calls.append(dnnl.product(rows, matrix, product, add=False, transposed=False))
             else:
                 sizes = ProductSizes(len(rows), self.out[3], self._columns)
                 runs.calls.append(self.blocked.product(sizes, (rows, matrix, None, product)))

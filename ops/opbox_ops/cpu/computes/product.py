@@ -92,13 +92,15 @@ def block_matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
     """
     product = None
     if out.flags.c_contiguous and (b.flags.c_contiguous or b.flags.f_contiguous):
-        turned = a.flags.f_contiguous and not a.flags.c_contiguous, not b.flags.c_contiguous
-        if turned[0] or a.strides[1] == a.itemsize:
-            product = _rebound((*a.shape, b.shape[1]), turned, None if turned[0] else a.strides[0] // a.itemsize)
+        transposed = a.flags.f_contiguous and not a.flags.c_contiguous, not b.flags.c_contiguous
+        if transposed[0] or a.strides[1] == a.itemsize:
+            product = _rebound(
+                (*a.shape, b.shape[1]), transposed, None if transposed[0] else a.strides[0] // a.itemsize
+            )
     if product is None:
         matmul(xp, a, b, out)
     else:
-        product(a.T if turned[0] else a, b.T if turned[1] else b, None, out)
+        product(a.T if transposed[0] else a, b.T if transposed[1] else b, None, out)
 
 
 def packed_columns(weight: Array, columns: int, packed: Array) -> Callable[[Array, Array], None] | None:
@@ -145,9 +147,9 @@ def packed_rows(
 
 @lru_cache(maxsize=RECIPES)
 def _rebound(
-    sizes: Sizes, turned: tuple[bool, bool], a_row: int | None
+    sizes: Sizes, transposed: tuple[bool, bool], a_row: int | None
 ) -> Callable[[Array, Array, None, Array], None] | None:
-    kernel, product = blocked_kernel(), ProductSizes(*sizes, turned)
+    kernel, product = blocked_kernel(), ProductSizes(*sizes, transposed)
     if kernel is None or product.sums or _is_left_to_blas(sizes):
         return None
     return kernel.rebound(product, np.empty(0, np.float32), a_row)

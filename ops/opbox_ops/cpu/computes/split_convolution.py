@@ -43,7 +43,7 @@ class SplitConvolution:
         filters: channels of out.
         operands: as in a `Recipe`.
         adds: whether it adds to what is in out.
-        turned: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
+        rotated: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
         rectifies: whether it writes the larger of the sum and 0; NaN stays NaN.
     """
 
@@ -52,7 +52,7 @@ class SplitConvolution:
     filters: int
     operands: tuple[Operand, ...]
     adds: bool = False
-    turned: bool = False
+    rotated: bool = False
     rectifies: bool = False
 
     @property
@@ -68,7 +68,7 @@ class SplitConvolution:
     def sizes(self) -> ProductSizes:
         """The product's."""
         positions = self.windows.data[0] * math.prod(self.windows.out)
-        return ProductSizes(positions, self.windows.columns, self.filters, (False, not self.turned), reads_packed=True)
+        return ProductSizes(positions, self.windows.columns, self.filters, (False, not self.rotated), reads_packed=True)
 
     @property
     def pays(self) -> bool:
@@ -101,7 +101,7 @@ class SplitConvolution:
     def _calls(self, scratch: Array, arrays: Sequence[Array], norm: Array | None) -> tuple[CallList, CallList]:
         (data, weight, out, *bias), pack, runs = arrays, CallList(), CallList()
         weight = pack.contiguous(weight)
-        pack.calls.append(self.kernel.pack_taps(self.sizes, weight, scratch, turned=self.turned))
+        pack.calls.append(self.kernel.pack_taps(self.sizes, weight, scratch, rotated=self.rotated))
         places = runs.contiguous(data), weight, runs.contiguous(bias[0]) if bias else None, out
         how: Any = {"adds": self.adds, "norm": norm, "rectifies": self.rectifies}
         runs.calls.append(self.kernel.product(self.sizes, places, packed=scratch, windows=self.windows, **how))
@@ -134,7 +134,7 @@ def split_data_gradient(
 ) -> SplitConvolution | None:
     """Return the recipe of the gradient of data, as `split_convolution` does; None where windows jump."""
     stride, dilate, pad = window
-    kernel = _kernel(gout, weight, data, turned=True)
+    kernel = _kernel(gout, weight, data, rotated=True)
     if kernel is None or {*stride} != {1}:
         return None
     around = tuple([d * (k - 1) - p for d, k, p in zip(dilate, weight.shape[2:], pad, strict=True)])
@@ -142,13 +142,15 @@ def split_data_gradient(
         return None
     windows = windows_of(gout, weight, data, (stride, dilate, around))
     operands = data_gradient_operands(gout, weight, data)
-    recipe = SplitConvolution(kernel, windows, data.shape[1], operands, turned=True)
+    recipe = SplitConvolution(kernel, windows, data.shape[1], operands, rotated=True)
     return recipe if recipe.pays else None
 
 
-def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, turned: bool = False) -> BlockedProduct | None:
-    """The compiled functions, where they can read such windows: those of a convolution whose weight may be `turned`."""
-    if len(weight.shape) != 4 or weight.shape[1] != (out if turned else data).shape[1]:
+def _kernel(
+    data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, rotated: bool = False
+) -> BlockedProduct | None:
+    """The compiled functions, where they can read such windows: of a convolution whose weight may be `rotated`."""
+    if len(weight.shape) != 4 or weight.shape[1] != (out if rotated else data).shape[1]:
         return None
     if not are_plain(data, weight, out):
         return None

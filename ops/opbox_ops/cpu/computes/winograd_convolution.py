@@ -118,7 +118,7 @@ class WinogradConvolution:
         few: whether the weight is transformed where it is multiplied, unless it is packed.
         lot: tiles of a lot that is a thread's own; 0 where `tiling`'s are divided among the threads.
         adds: whether it adds to what is in out.
-        turned: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
+        rotated: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
     """
 
     kernel: Winograd
@@ -127,7 +127,7 @@ class WinogradConvolution:
     few: bool
     lot: int
     adds: bool = False
-    turned: bool = False
+    rotated: bool = False
 
     @property
     def implementation(self) -> str:
@@ -172,7 +172,7 @@ class WinogradConvolution:
         (data, weight, out, *bias), runs = arrays, CallList()
         data, weight = runs.contiguous(data), filters_first(runs.contiguous(weight), self.operands[1].memory)
         places = data, weight, runs.contiguous(bias[0]) if bias else None, out
-        how: Any = {"adds": self.adds, "turned": self.turned, "norm": norm}
+        how: Any = {"adds": self.adds, "turned": self.rotated, "norm": norm}
         runs.calls.append(self.kernel.convolution_of_few(self._few_tiling, places, scratch, **how))
         return runs
 
@@ -186,7 +186,7 @@ class WinogradConvolution:
         (data, weight, out, *bias), (transformed, *scratch) = arrays, temps
         transform, runs = CallList(), CallList()
         weight = filters_first(transform.contiguous(weight), self.operands[1].memory)
-        transform.calls.append(self.kernel.transform(weight, transformed, turned=self.turned))
+        transform.calls.append(self.kernel.transform(weight, transformed, rotated=self.rotated))
         addend = runs.contiguous(bias[0]) if bias else None
         places = runs.contiguous(data), transformed, addend, out
         how: Any = {"adds": self.adds, "norm": norm}
@@ -326,7 +326,7 @@ def winograd_data_gradient(
     few, lot = _is_of_few(kernel, tiling), _lot(kernel, tiling, gout.shape[1])
     if not _pays(kernel, gout, data, tiling.all, WEIGHT * (not (few or lot)), costs):
         return None
-    return WinogradConvolution(kernel, tiling, operands, few, lot, turned=True)
+    return WinogradConvolution(kernel, tiling, operands, few, lot, rotated=True)
 
 
 def winograd_weight_gradient(

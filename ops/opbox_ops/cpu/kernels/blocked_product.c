@@ -22,17 +22,17 @@ static void pack_b(const float *b, long term, long column, long depth, long colu
         }
     for (long p = whole; p * PANEL < columns; p++) {
         const long count = MIN(columns - p * PANEL, PANEL), width = width_of(count);
-        const long turned = term == 1 ? count / 8 * 8 : 0, deep = depth / LINE * LINE;
+        const long transposed = term == 1 ? count / 8 * 8 : 0, deep = depth / LINE * LINE;
         const float *panel = b + p * PANEL * column;
         float *target = to + p * of_panel;
         for (long k = 0; k < deep; k += LINE) /* all of a line at once: others may have its place in the cache soon */
-            for (long j = 0; j < turned; j += 8) {
+            for (long j = 0; j < transposed; j += 8) {
                 for (int i = 0; i < 8; i++) __builtin_prefetch(panel + (j + i) * column + k + LINE, 0, 2);
                 for (long i = k; i < k + LINE; i += 8)
                     turn(panel + i + j * column, column, target + i * width + j, width);
             }
         for (long k = 0; k < depth; k++)
-            for (long j = k < deep ? turned : 0; j < width; j++)
+            for (long j = k < deep ? transposed : 0; j < width; j++)
                 target[k * width + j] = j < count ? panel[k * term + j * column] : 0;
     }
 }
@@ -258,12 +258,12 @@ void opbox_product_pack(const float *b, float *packed, const Sizes *sizes)
                packed + p * PANEL * s.terms, 0);
 }
 
-/* All panels of b for windows that are read in the place of a, of a weight (filters, channels, taps); `turned` for the
+/* All panels of b for windows that are read in the place of a, of a weight (filters, channels, taps); `rotated` for the
    gradient of data. Without a matrix unit there are no such products. */
 void opbox_product_pack_taps(const float *weight, float *packed, const Sizes *sizes, const long *taps,
-                             const long *turned)
+                             const long *rotated)
 {
 #if defined(MATRIX_UNIT)
-    split_panels(weight, (uint32_t *)packed, sizes, *taps, *turned, omp_get_max_threads());
+    split_panels(weight, (uint32_t *)packed, sizes, *taps, *rotated, omp_get_max_threads());
 #endif
 }

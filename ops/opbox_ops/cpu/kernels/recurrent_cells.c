@@ -141,15 +141,15 @@ void opbox_rnn_step(const float *product, const float *x, float *gates, float *s
 }
 
 /* The piece of gstate as the others lie: itself, or what is written to `scratch`. */
-static const float *laid_gstate(const Step *s, Piece p, const float *gstate, float *scratch)
+static const float *contiguous_gstate(const Step *s, Piece p, const float *gstate, float *scratch)
 {
-    const long batch = s->batch, row = s->gstate_row, turned = batch / 8 * 8, whole = p.rows / 8 * 8;
+    const long batch = s->batch, row = s->gstate_row, transposed = batch / 8 * 8, whole = p.rows / 8 * 8;
     if (!row) return gstate + p.at;
     const float *from = gstate + p.unit;
-    for (long j = 0; j < turned; j += 8)
+    for (long j = 0; j < transposed; j += 8)
         for (long r = 0; r < whole; r += 8) turn(from + j * row + r, row, scratch + r * batch + j, batch);
     for (long r = 0; r < p.rows; r++)
-        for (long j = r < whole ? turned : 0; j < batch; j++) scratch[r * batch + j] = from[j * row + r];
+        for (long j = r < whole ? transposed : 0; j < batch; j++) scratch[r * batch + j] = from[j * row + r];
     return scratch;
 }
 
@@ -158,7 +158,7 @@ static const float *laid_gstate(const Step *s, Piece p, const float *gstate, flo
 static void add_up(const Step *s, Piece p, const float *gout, const float *gstate, const float *passed, float *total)
 {
     const long batch = s->batch, row = s->state_row;
-    const float *from = laid_gstate(s, p, gstate, total);
+    const float *from = contiguous_gstate(s, p, gstate, total);
     if (passed) IVDEP for (long k = 0; k < p.count; k++) total[k] = from[k] + passed[p.at + k];
     if (passed) from = total;
     gout += p.unit;

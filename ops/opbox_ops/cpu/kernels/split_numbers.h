@@ -107,8 +107,8 @@ static inline int are_inside(const Lines *lines, long from, long end)
     return lines->places && (lines->inside & all) == all;
 }
 
-/* SIDE x SIDE numbers turned over. */
-static inline Lines turned(Lines lines, float *to)
+/* SIDE x SIDE numbers transposed. */
+static inline Lines transposed(Lines lines, float *to)
 {
     __m512 r[SIDE], t[SIDE];
     const int whole = are_whole(&lines, SIDE);
@@ -180,7 +180,7 @@ typedef struct {
     long place, column;
 } Matrix;
 
-/* A tile of a step that is being split: rows of numbers, which are to be turned over first or are not, and the place of
+/* A tile of a step that is being split: rows of numbers, which are to be transposed first or are not, and the place of
    its high parts. It takes PHASES, of which two turn and the others split QUARTER rows each; in a phase FETCHED lines
    are fetched of what comes `ahead`. */
 enum { PHASES = 6, QUARTER = SIDE / (PHASES - 2), FETCHED = 6 };
@@ -232,9 +232,9 @@ static __attribute__((noinline)) void split_phase(Splitting *s, int phase)
         go_on(&s->ahead, 1);
     }
     if (phase == 0) {
-        if (s->turns) s->x = turned(s->x, s->scratch[0]);
+        if (s->turns) s->x = transposed(s->x, s->scratch[0]);
     } else if (phase == 1) {
-        if (s->turns) s->y = turned(s->y, s->scratch[1]);
+        if (s->turns) s->y = transposed(s->y, s->scratch[1]);
     } else {
         const long from = (phase - 2) * QUARTER, end = MIN(from + QUARTER, s->rows), of_part = 2 * s->rows * SIDE;
         Lanes low = s->low;

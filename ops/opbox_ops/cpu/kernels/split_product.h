@@ -318,19 +318,19 @@ static void split_strips(const float *a, uint32_t *packed, const Sizes *sizes, i
 
 /* All panels of b, and behind them whether each is split by cuts. Of windows that a convolution takes, b is its weight
    (filters, channels, taps), whose terms are channel by channel and tap by tap; or filter by filter and tap by tap,
-   from the last tap on, where `turned`, which is for the gradient of data. */
-UNUSED static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, long taps, int turned, int threads)
+   from the last tap on, where `rotated`, which is for the gradient of data. */
+UNUSED static void split_panels(const float *b, uint32_t *packed, const Sizes *sizes, long taps, int rotated, int threads)
 {
     const Sizes s = *sizes;
     const long panels = CEIL_DIV(s.columns, STRIP), terms = s.terms / taps, of_tap = CEIL_DIV(terms, STEP) * OF_STEP;
-    const int along = taps > 1 ? !turned : s.b_term == 1;
-    const long column = taps == 1 ? s.b_column : turned ? taps : s.terms;
-    const long row = taps > 1 ? taps * (turned ? s.columns : terms) : along ? s.b_column : s.b_term;
+    const int along = taps > 1 ? !rotated : s.b_term == 1;
+    const long column = taps == 1 ? s.b_column : rotated ? taps : s.terms;
+    const long row = taps > 1 ? taps * (rotated ? s.columns : terms) : along ? s.b_column : s.b_term;
     uint32_t *cuts = packed + panels * taps * of_tap;
     IN_THREADS(p, panels, 1) FLUSHED
         for (int by_cuts = cuts[p] = 0; by_cuts < 2; by_cuts++) {
             for (long tap = 0; tap < taps; tap++) {
-                const Matrix columns = {b + p * STRIP * column + (turned ? taps - 1 - tap : tap), row, terms,
+                const Matrix columns = {b + p * STRIP * column + (rotated ? taps - 1 - tap : tap), row, terms,
                                         MIN(s.columns - p * STRIP, STRIP), taps, SIDE, along, 1};
                 cuts[p] |= split_tiles(&columns, 0, 2, packed + (p * taps + tap) * of_tap, by_cuts);
             }

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-/* Rows of eight numbers, turned over: from every `of_from` numbers to every `of_to`. */
+/* Rows of eight numbers, transposed: from every `of_from` numbers to every `of_to`. */
 static inline void turn(const float *from, long of_from, float *to, long of_to)
 {
     __m256 r[8], t[8];

@@ -1,14 +1,14 @@
 /* The gradients of steps of recurrent cells by a processor's matrix unit.
 
    As forward (unit_steps.h): all steps of a call are one region, and a thread takes a block of units of some samples.
-   The gradient of a step's state is the recurrent weight turned over, of which a strip has the rows of these units, by
-   the gradients of all gates of the step behind, a step of terms for each block of a gate. */
+   The gradient of a step's state is the recurrent weight transposed, of which a strip has the rows of these units,
+   by the gradients of all gates of the step behind, a step of terms for each block of a gate. */
 #pragma once
 
 #include "unit_pieces.h"
 
 /* Arrays of a layer's direction:
-   packed       the strips of the recurrent weight turned over, and whether they are split by cuts
+   packed       the strips of the recurrent weight transposed, and whether they are split by cuts
    gates        of each step; extra: lstm's cells, or gru's products within the reset; states: of each step
    first        the state before all steps; first_cell: lstm's cell
    gout         the gradients of the states, but for what the steps behind have
@@ -156,7 +156,7 @@ void opbox_unit_back(const Gradients *arrays, const Steps *steps, const Loop *ta
     }
 }
 
-/* The strips of a recurrent weight turned over, each with all gates' steps of terms, and behind them whether they are
+/* The strips of a recurrent weight transposed, each with all gates' steps of terms, and behind them whether they are
    split by cuts. */
 void opbox_unit_pack_back(const float *weight, uint32_t *packed, const Steps *steps)
 {

@@ -86,26 +86,26 @@ static inline void lay_samples(const Piece *p, const float *samples, long row, f
     float units[SIDE * SIDE] __attribute__((aligned(64)));
     for (long sample = 0; sample < p->columns; sample += SIDE)
         for (long unit = 0; unit < p->rows; unit += SIDE) {
-            turned((Lines){.at = samples + sample * row + unit,
-                           .row = row,
-                           .rows = p->columns - sample,
-                           .apart = 1,
-                           .lanes = first_numbers(p->rows - unit)},
-                   units);
+            transposed((Lines){.at = samples + sample * row + unit,
+                               .row = row,
+                               .rows = p->columns - sample,
+                               .apart = 1,
+                               .lanes = first_numbers(p->rows - unit)},
+                       units);
             for (long i = 0; i < SIDE; i++) STORE(to[unit + i] + sample, LOAD(units + i * SIDE));
         }
 }
 
 static inline void write_samples(const Piece *p, const float from[BLOCK][BLOCK], float *samples, long row)
 {
-    float turned_over[SIDE * SIDE] __attribute__((aligned(64)));
+    float samples_first[SIDE * SIDE] __attribute__((aligned(64)));
     for (long sample = 0; sample < p->columns; sample += SIDE)
         for (long unit = 0; unit < p->rows; unit += SIDE) {
             const Part part = first_numbers(p->rows - unit);
-            turned((Lines){.at = from[unit] + sample, .row = BLOCK, .rows = SIDE, .apart = 1, .lanes = 0xffff},
-                   turned_over);
+            transposed((Lines){.at = from[unit] + sample, .row = BLOCK, .rows = SIDE, .apart = 1, .lanes = 0xffff},
+                       samples_first);
             for (long j = 0; j < MIN(p->columns - sample, SIDE); j++)
-                STORE_PART(samples + (sample + j) * row + unit, part, LOAD(turned_over + j * SIDE));
+                STORE_PART(samples + (sample + j) * row + unit, part, LOAD(samples_first + j * SIDE));
         }
 }
 

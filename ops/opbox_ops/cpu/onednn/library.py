@@ -249,12 +249,14 @@ class Library:
         """
         self._check(name, getattr(self._functions, f"dnnl_{name}")(*arguments))
 
-    def product(self, a: Any, b: Any, out: Any, *, add: bool, turned: bool = True) -> Callable[[], None]:
-        """A call that computes out = a.T @ b, or a @ b unless `turned`, or adds it: C-contiguous arrays of float32."""
+    def product(self, a: Any, b: Any, out: Any, *, add: bool, transposed: bool = True) -> Callable[[], None]:
+        """A call that computes out = a.T @ b, or a @ b unless `transposed`, or adds it: of float32 in C order."""
         summed, columns = b.shape
         rows, width = out.shape[0], a.shape[1]
         sides = (a.ctypes.data, width, b.ctypes.data, columns, 1.0 if add else 0.0, out.ctypes.data, columns)
-        run = partial(self._functions.dnnl_sgemm, b"T" if turned else b"N", b"N", rows, columns, summed, 1.0, *sides)
+        run = partial(
+            self._functions.dnnl_sgemm, b"T" if transposed else b"N", b"N", rows, columns, summed, 1.0, *sides
+        )
 
         def call(arrays: tuple[Any, ...] = (a, b, out)) -> None:
             self._check("sgemm", run())
