@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 from .compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Outputs
 
-__all__ = ["CHANNELS_LAST", "as_laid", "laid", "lie", "logical", "physical"]
+__all__ = ["CHANNELS_LAST", "logical", "physical", "physical_arrays", "physical_shape", "share_layout"]
 
 CHANNELS_LAST = "channels_last"
 
 
-def as_laid(spec: ArraySpec) -> tuple[int, ...]:
+def physical_shape(spec: ArraySpec) -> tuple[int, ...]:
     """The shape of the memory: of a "plain" array, its own.
 
     Example:
-        >>> as_laid(ArraySpec((8, 64, 56, 28), np.dtype("float32"), CHANNELS_LAST))
+        >>> physical_shape(ArraySpec((8, 64, 56, 28), np.dtype("float32"), CHANNELS_LAST))
         (8, 56, 28, 64)
     """
     shape = spec.shape
@@ -36,7 +36,7 @@ def logical(array: Array, layout: str) -> Array:
     return array if layout == PLAIN else array.transpose(0, array.ndim - 1, *range(1, array.ndim - 1))
 
 
-def lie(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
+def share_layout(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
     """Return whether the inputs `ins` and outputs `outs` have one layout, and all other arrays are "plain"."""
     data = {call.inputs[i].layout for i in ins} | {call.outputs[k].layout for k in outs}
     others = [spec for i, spec in enumerate(call.inputs) if i not in ins]
@@ -44,7 +44,7 @@ def lie(call: CallSpec, ins: Sequence[int], outs: Sequence[int]) -> bool:
     return len(data) == 1 and data <= {PLAIN, CHANNELS_LAST} and all(spec.layout == PLAIN for spec in others)
 
 
-def laid(call: CallSpec, inputs: Arrays, outputs: Outputs) -> tuple[list[Array], list[Array]]:
+def physical_arrays(call: CallSpec, inputs: Arrays, outputs: Outputs) -> tuple[list[Array], list[Array]]:
     """The arrays of a call as they lie in memory; None for an output that nobody wants."""
     ins = [physical(array, spec.layout) for array, spec in zip(inputs, call.inputs, strict=True)]
     pairs = zip(outputs, call.outputs, strict=True)

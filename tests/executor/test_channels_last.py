@@ -151,7 +151,7 @@ def run(network, passes, **choices):
 
 
 def converted(plan):
-    return [step for step in plan.steps if any(s.layout != PLAIN for s in step.call.inputs) or step.as_laid]
+    return [step for step in plan.steps if any(s.layout != PLAIN for s in step.call.inputs) or step.takes_physical]
 
 
 @pytest.mark.parametrize("req", ["write", "add"])

@@ -37,7 +37,7 @@ def numbers(*shape: int) -> Array:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
 
-def lying(shape: tuple[int, ...], dtype: str = "float32") -> MemoryFormat:
+def channels_last(shape: tuple[int, ...], dtype: str = "float32") -> MemoryFormat:
     return MemoryFormat.plain(shape, dtype, LAST)
 
 
@@ -59,7 +59,9 @@ def test_of_the_weight(monkeypatch: pytest.MonkeyPatch, name: str, channels: int
     out = tuple([(n + 2 * q - d * (k - 1) - 1) // s + 1 for n, k, s, d, q in sizes])
     data, gout = numbers(BATCH, *SIZE, channels), numbers(BATCH, *out, filters)
     window = stride, dilate, pad
-    gradient = weight_gradient(lying(data.shape), lying(gout.shape), window, kernel, last, "jit:avx2", 1)
+    gradient = weight_gradient(
+        channels_last(data.shape), channels_last(gout.shape), window, kernel, last, "jit:avx2", 1
+    )
     assert isinstance(gradient, BlockedWeightGradient)
     shape = (filters, *kernel, channels) if last else (filters, channels, *kernel)
     weight, bias = np.full(shape, np.nan, np.float32), np.full(filters, np.nan, np.float32)
@@ -94,7 +96,7 @@ def test_of_the_data_of_1_x_1(
     weight, data = numbers(filters, channels, 1, 1), (BATCH, *SIZE, channels)
     window = stride, (1, 1), (0, 0)
     of_weight = MemoryFormat.plain(weight.shape, "float32")
-    gradient = data_gradient(lying(gout.shape), of_weight, lying(data), window, "jit:avx2")
+    gradient = data_gradient(channels_last(gout.shape), of_weight, channels_last(data), window, "jit:avx2")
     assert isinstance(gradient, BlockedDataGradient)
     out = np.full(data, np.nan, np.float32)
     run_twice(gradient.bind([np.full(temp.shape, 17, temp.dtype) for temp in gradient.temps], (gout, weight, out)))
@@ -107,7 +109,7 @@ def test_of_few_channels() -> None:
     """By windows that are added up."""
     gout, weight, data = numbers(2, 5, 6, 50), numbers(50, 20, 5, 5), (2, 9, 10, 20)
     of_weight, window = MemoryFormat.plain(weight.shape, "float32"), ((1, 1), (1, 1), (0, 0))
-    gradient = data_gradient(lying(gout.shape), of_weight, lying(data), window, "jit:avx2")
+    gradient = data_gradient(channels_last(gout.shape), of_weight, channels_last(data), window, "jit:avx2")
     assert isinstance(gradient, WindowedGradient)
     out = np.full(data, np.nan, np.float32)
     run_twice(gradient.bind([np.full(temp.shape, 17, temp.dtype) for temp in gradient.temps], (gout, weight, out)))
@@ -132,8 +134,8 @@ def test_what_is_left_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of_weight(8, dtype="float16") is None
 
     def of_data(filters: int, channels: int) -> Any:
-        memories = lying((2, 8, 8, filters)), MemoryFormat.plain((filters, channels, 1, 1), "float32")
-        return data_gradient(*memories, lying((2, 8, 8, channels)), window, "jit:avx2")
+        memories = channels_last((2, 8, 8, filters)), MemoryFormat.plain((filters, channels, 1, 1), "float32")
+        return data_gradient(*memories, channels_last((2, 8, 8, channels)), window, "jit:avx2")
 
     assert isinstance(of_data(16, 16), BlockedDataGradient)
     assert not isinstance(of_data(8, 16), BlockedDataGradient)

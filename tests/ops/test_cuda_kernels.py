@@ -17,7 +17,7 @@ from opbox_ops.cuda import convolution
 from opbox_ops.cuda.bias import last_bias_gradient, last_parts
 from opbox_ops.cuda.kernel import KERNELS, TYPES, KernelTemplate
 from opbox_ops.cuda.reorder import REORDER
-from opbox_ops.layout import CHANNELS_LAST, as_laid, logical
+from opbox_ops.layout import CHANNELS_LAST, logical, physical_shape
 from opbox_ops.rnn.layout import activations
 from opbox_ops.rnn.operator import RNNOperatorParams, sizes_of
 from opbox_ops.rtc import parse_signature
@@ -235,7 +235,7 @@ def test_a_reorder_moves_every_element(shape: tuple[int, ...], dtype: str, folde
         context.call = CallSpec("gpu", (source,), (target,))
         kernel = REORDER.choose(None, context.call)
         assert kernel is not None
-        read, written = as_lying(values, source), as_lying(np.zeros_like(values), target)
+        read, written = in_layout(values, source), in_layout(np.zeros_like(values), target)
         kernel.bind(None, context, [read], [written])()
         np.testing.assert_array_equal(written, values)
 
@@ -252,11 +252,11 @@ def test_the_gradient_of_a_bias_of_channels_last(shape: tuple[int, ...], folder:
     np.testing.assert_allclose(gbias, total, rtol=1e-5, atol=1e-5)
 
 
-def as_lying(array: Any, spec: ArraySpec) -> Any:
+def in_layout(array: Any, spec: ArraySpec) -> Any:
     """A copy of the array that lies as `spec` says."""
-    lying = logical(np.empty(as_laid(spec), spec.dtype), spec.layout)
-    lying[...] = array
-    return lying
+    physical = logical(np.empty(physical_shape(spec), spec.dtype), spec.layout)
+    physical[...] = array
+    return physical
 
 
 def reserve_in_rows(p: RNNOperatorParams, data: tuple[int, ...], reserve: Any) -> Any:
@@ -307,8 +307,8 @@ def compare_with_the_reference(case: Case, folder: Path, layout: str = PLAIN, dt
         own += 1
         inputs, outputs, wanted = call.fresh(), call.empty(), list(call.outputs)
         if layout != PLAIN:
-            inputs = [as_lying(array, one) for array, one in zip(inputs, spec.inputs, strict=True)]
-            outputs = [as_lying(array, one) for array, one in zip(outputs, spec.outputs, strict=True)]
+            inputs = [in_layout(array, one) for array, one in zip(inputs, spec.inputs, strict=True)]
+            outputs = [in_layout(array, one) for array, one in zip(outputs, spec.outputs, strict=True)]
         if call.node.op.name == "RNN":
             wanted[-1] = reserve_in_rows(call.node.params, inputs[0].shape, wanted[-1])
         elif call.node.op.name == "_backward_RNN":

@@ -87,10 +87,10 @@ def by_windows(monkeypatch, mode, cache_bytes=CACHE_BYTES, **shapes):
     gout, weight = (
         rng.normal(size=shape).astype(np.float32) for shape in (gout_shape, (gout_shape[3], *gradient.weight.shape[1:]))
     )
-    lying = weight if shapes.get("order", ()) is not None else weight.transpose(0, 2, 3, 1).copy()
+    stored = weight if shapes.get("order", ()) is not None else weight.transpose(0, 2, 3, 1).copy()
     out = np.full(data_shape, np.nan, np.float32)
     temps = [np.full(temp.shape, 17, temp.dtype) for temp in gradient.temps]
-    run = gradient.bind(temps, (gout, lying, out))
+    run = gradient.bind(temps, (gout, stored, out))
     run()
     if mode != "now":
         with counted() as sizes:

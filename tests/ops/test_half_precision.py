@@ -278,8 +278,8 @@ def test_a_network_with_its_channels_last(dtype: str, own: bool) -> None:
     else:
         with multiplying():
             executor, _, grads = bound(dtype)
-    laid = [step for step in executor.plan.steps if any(s.layout == CHANNELS_LAST for s in step.call.outputs)]
-    assert {"Convolution", "BatchNorm", "Pooling"} <= {step.node.op.name for step in laid if step.node.op is not None}
+    last = [step for step in executor.plan.steps if any(s.layout == CHANNELS_LAST for s in step.call.outputs)]
+    assert {"Convolution", "BatchNorm", "Pooling"} <= {step.node.op.name for step in last if step.node.op is not None}
     for one in (executor, reference):
         one.forward(is_train=True)
         one.backward([np.ones_like(out) for out in one.outputs])

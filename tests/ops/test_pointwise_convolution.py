@@ -80,14 +80,14 @@ def test_the_definition(stride: tuple[int, int], bias: bool, adds: bool) -> None
     before = rng.normal(size=(BATCH, *sizes(stride), FILTERS)).astype(np.float32)
     expected = np.einsum("nhwc,fc->nhwf", data[:, :: stride[0], :: stride[1]].astype(np.float64), weight[:, :, 0, 0])
     expected = expected + (added if bias else 0) + (before if adds else 0)
-    lying, packed = before.copy(), before.copy()
+    unpacked, packed = before.copy(), before.copy()
     scratches, rest = scratch(recipe), [added] if bias else []
-    run = recipe.bind(scratches, (data, weight, lying, *rest))
+    run = recipe.bind(scratches, (data, weight, unpacked, *rest))
     run()
     # float32: sums of 18 products about 1
-    np.testing.assert_allclose(lying, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(unpacked, expected, rtol=1e-5, atol=1e-5)
     recipe.packed(scratch(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
-    np.testing.assert_array_equal(packed, lying)
+    np.testing.assert_array_equal(packed, unpacked)
     with counted() as allocated:
         run()
     assert not allocated
@@ -170,8 +170,8 @@ def test_what_does_not_pay_is_left_to_onednn(monkeypatch: pytest.MonkeyPatch, pr
     monkeypatch.setattr(pointwise, "_is_for_blocks", lambda sizes: False)
     left, adding = recipe_of(), recipe_of(adds=True)
     assert (left is None) == (not product.has_fast_kernels())
-    assert left is None or isinstance(left.lying, Recipe)
-    assert isinstance(adding.lying, BlockedRecipe if product_kernels == "blocks" else Recipe)
+    assert left is None or isinstance(left.unpacked, Recipe)
+    assert isinstance(adding.unpacked, BlockedRecipe if product_kernels == "blocks" else Recipe)
 
 
 def convolved(data: Any, name: str, kernel: int, filters: int, **attrs: Any) -> Any:

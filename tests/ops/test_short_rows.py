@@ -127,10 +127,10 @@ def memories(shape: tuple[int, ...], filters: int, kernel: int, dtype: str = "fl
     """Of gout, data and weight, of a convolution without padding and stride."""
     batch, height, width, channels = shape
     out = batch, height - kernel + 1, width - kernel + 1, filters
-    lying = [size if last else (size[0], size[3], *size[1:3]) for size in (out, shape)]
+    shapes = [size if last else (size[0], size[3], *size[1:3]) for size in (out, shape)]
     order = LAST if last else None
     weight = MemoryFormat.plain((filters, channels, kernel, kernel), dtype)
-    return *[MemoryFormat.plain(size, dtype, order) for size in lying], weight
+    return *[MemoryFormat.plain(size, dtype, order) for size in shapes], weight
 
 
 def test_which_gradients_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,14 +127,14 @@ def test_the_gradient_of_the_weight(layer: Layer, bias: bool) -> None:
 
 
 def taken(
-    layer: Layer, *, dtype: str = "float32", order: tuple[int, ...] | None = LAST, lies: Any = None
+    layer: Layer, *, dtype: str = "float32", order: tuple[int, ...] | None = LAST, weight_format: Any = None
 ) -> list[bool]:
     """Whether forward, data's gradient and weight's are computed so."""
     data, out = (
         MemoryFormat.plain(shape if order else [shape[i] for i in LAST], dtype, order)
         for shape in (layer.data, layer.out)
     )
-    weight = MemoryFormat.plain(layer.weight, dtype) if lies is None else lies
+    weight = MemoryFormat.plain(layer.weight, dtype) if weight_format is None else weight_format
     recipes = (
         forward_by_images(data, weight, None, out, layer.window),
         backward_data_recipe(out, weight, data, layer.window),
@@ -155,7 +155,7 @@ def test_what_it_computes(usual_limits: bool, monkeypatch: pytest.MonkeyPatch) -
     assert taken(layer, order=None) == nothing
     assert taken(layer, dtype="bfloat16") == nothing
     last = MemoryFormat.plain((256, 3, 3, 256), "float32", LAST)
-    assert taken(layer, lies=last) == nothing
+    assert taken(layer, weight_format=last) == nothing
     monkeypatch.setattr(window_products, "blocked_kernel", lambda: None)
     assert taken(layer) == nothing
 

@@ -14,7 +14,7 @@ from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Mode, OpContext, highest_level
 from opbox_ops.cuda.channel_rows import slices_of
-from opbox_ops.layout import CHANNELS_LAST, as_laid, logical
+from opbox_ops.layout import CHANNELS_LAST, logical, physical_shape
 from opbox_ops.nn import batch_norm, pooling
 from opbox_service.executor import bind, compile_plan, invoke
 from opbox_service.executor.copying import reorder_step
@@ -135,7 +135,7 @@ def inside(plan: Any) -> list[str]:
     return [
         step.node.op.name
         for step in steps
-        if step.node.op is not None and (step.as_laid or any(s.layout != PLAIN for s in step.call.inputs))
+        if step.node.op is not None and (step.takes_physical or any(s.layout != PLAIN for s in step.call.inputs))
     ]
 
 
@@ -324,8 +324,8 @@ def test_reorders_move_every_element(gpu: Any, shape: tuple[int, ...], dtype: An
         assert (step.kernel.level == "generated") == (dtype.name != "int32")
         arrays = []
         for layout in (before, after):
-            lying = backend.empty(as_laid(ArraySpec(shape, dtype, layout)), dtype)
-            arrays.append(logical(lying, layout))
+            physical = backend.empty(physical_shape(ArraySpec(shape, dtype, layout)), dtype)
+            arrays.append(logical(physical, layout))
         arrays[0][...] = backend.put(values)
         context = OpContext(backend.xp, backend.special, backend.random(0), backend, call=step.call, req=step.req)
         step.kernel.bind(None, context, arrays[:1], arrays[1:])()
@@ -347,8 +347,8 @@ def normalized(layout: str, shape: tuple[int, ...], dtype: str, attrs: Any, *, t
     image, number = ArraySpec(shape, np.dtype(dtype), layout), ArraySpec((channels,), SINGLE)
 
     def put(spec: ArraySpec, low: float, high: float) -> Any:
-        lying = backend.put(np.empty(as_laid(spec), spec.dtype))
-        array = logical(lying, spec.layout)
+        physical = backend.put(np.empty(physical_shape(spec), spec.dtype))
+        array = logical(physical, spec.layout)
         array[...] = backend.put(rng.uniform(low, high, spec.shape).astype(spec.dtype))
         return array
 

@@ -89,10 +89,10 @@ def test_any_bytes(body: bytes, length: int | None) -> None:
 
 @settings(max_examples=250 * FUZZ, deadline=None)
 @given(HEADER, st.binary(max_size=80), st.integers(-3, 3))
-def test_any_header(header: dict[str, Any], payload: bytes, lie: int) -> None:
+def test_any_header(header: dict[str, Any], payload: bytes, excess: int) -> None:
     text = json.dumps(header).encode()
     decoded(text + payload, len(text))
-    decoded(text + payload, len(text) + lie)
+    decoded(text + payload, len(text) + excess)
     decoded(text, None)
 
 

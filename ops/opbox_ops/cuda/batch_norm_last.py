@@ -17,7 +17,7 @@ from ..accumulation import accumulation_type
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
-from ..layout import CHANNELS_LAST, laid, lie
+from ..layout import CHANNELS_LAST, physical_arrays, share_layout
 from ..nn.batch_norm import BatchNormParams, backward, op
 from .batch_norm import by_last_axis, by_mode, copies_back, target_temps, targets
 from .channel_rows import PLACE, SIZES, THREADS, blocks_for, slices_of
@@ -180,7 +180,7 @@ def _accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:
     in_a_region = alike[0].layout == CHANNELS_LAST and p.axis == 1
     return (
         (in_a_region or (call.plain and by_last_axis(p, call)))
-        and lie(call, ins, (0,))
+        and share_layout(call, ins, (0,))
         and of_one_type(*alike, types=WITH_BFLOAT16)
     )
 
@@ -200,7 +200,7 @@ def _temps(p: BatchNormParams, call: CallSpec, data: ArraySpec, numbers: int) ->
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     sizes, parts, statistics = _sizes(p, inputs[0].shape), ctx.temp[-1], targets(ctx, outputs, 1, 2)
-    inputs, outputs = laid(ctx.call, inputs, outputs)
+    inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
     (data, gamma, *others), calls = contiguous(ctx, inputs)
     writes_gamma = p.fix_gamma and ctx.call.wants(1)
     after = copies_back(ctx, inputs[1:2], [gamma]) if writes_gamma else []
@@ -227,7 +227,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     sizes, parts, gradients = _sizes(p, inputs[1].shape), ctx.temp[-1], targets(ctx, outputs, 1, 2)
-    inputs, outputs = laid(ctx.call, inputs, outputs)
+    inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs)
     gout, data, _, means = arrays[:4]
     after = copies_back(ctx, inputs[-2:], arrays[-2:])

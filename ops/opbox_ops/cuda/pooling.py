@@ -18,7 +18,7 @@ import numpy as np
 
 from ..bound_calls import as_one
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs
-from ..layout import CHANNELS_LAST, laid, lie
+from ..layout import CHANNELS_LAST, physical_arrays, share_layout
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
@@ -167,7 +167,7 @@ def _sizes(channels: int, taps: Taps) -> tuple[Any, ...]:
 
 
 def _accepts(p: PoolingParams, call: CallSpec, *arrays: ArraySpec) -> bool:
-    return lie(call, range(len(call.inputs)), (0,)) and of_one_type(*arrays, types=WITH_BFLOAT16)
+    return share_layout(call, range(len(call.inputs)), (0,)) and of_one_type(*arrays, types=WITH_BFLOAT16)
 
 
 def _windows(p: PoolingParams, data: ArraySpec, out: ArraySpec) -> tuple[int, Taps]:
@@ -184,7 +184,7 @@ def _windows(p: PoolingParams, data: ArraySpec, out: ArraySpec) -> tuple[int, Ta
     accepts=lambda p, call: _accepts(p, call, call.inputs[0], call.outputs[0]),
 )
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    inputs, (out,) = laid(ctx.call, inputs, outputs)
+    inputs, (out,) = physical_arrays(ctx.call, inputs, outputs)
     (data,), calls = contiguous(ctx, inputs)
     channels, taps = _windows(p, ctx.call.inputs[0], ctx.call.outputs[0])
     # Where a window reaches over the edge, its maximum is of the padding too, which is the least finite number.
@@ -207,7 +207,7 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     accepts=lambda p, call: _accepts(p, call, *call.inputs, call.outputs[0]),
 )
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    inputs, (gdata,) = laid(ctx.call, inputs, outputs)
+    inputs, (gdata,) = physical_arrays(ctx.call, inputs, outputs)
     (gout, *forward), calls = contiguous(ctx, inputs)
     data, out = forward or (gout, gout)
     sizes = _sizes(*_windows(p, ctx.call.outputs[0], ctx.call.inputs[0]))

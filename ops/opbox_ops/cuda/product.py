@@ -63,7 +63,7 @@ def _part(array: Array, axis: int, i: int) -> Array:
     return array[:, i] if axis == 0 else array[i]
 
 
-def _lies(array: Array) -> tuple[int, int, int, int]:
+def _matrix_layout(array: Array) -> tuple[int, int, int, int]:
     """Address, whether it is stored by columns, distance between its lines, and from matrix to matrix."""
     itemsize, (count, rows, columns) = array.itemsize, array.shape
     matrix, row, column = (stride // itemsize for stride in array.strides)
@@ -80,7 +80,7 @@ def _batched(
     if a.dtype.char == "f" and tf32 and allow_tf32():
         computed = _FAST_TF32
     count, m, n = out.shape
-    (pa, ta, la, sa), (pb, tb, lb, sb), (pc, _, lc, sc) = map(_lies, (a, b, out))
+    (pa, ta, la, sa), (pb, tb, lb, sb), (pc, _, lc, sc) = map(_matrix_layout, (a, b, out))
     factors = np.array([factor, add], scalar)
     one, other = factors.ctypes.data, factors.ctypes.data + factors.itemsize
     matrices = (one, pb, read, lb, sb, pa, read, la, sa, other, pc, kind, lc, sc, count, computed, _DEFAULT)
@@ -125,12 +125,12 @@ def _takes(a: Array, b: Array, out: Array) -> bool:
         and a.size
         and b.size
         and out.flags.c_contiguous
-        and _lies_straight(a)
-        and _lies_straight(b)
+        and _is_strided_matrix(a)
+        and _is_strided_matrix(b)
     )
 
 
-def _lies_straight(array: Array) -> bool:
+def _is_strided_matrix(array: Array) -> bool:
     """Return whether the rows or the columns of each matrix lie side by side, and none over another."""
     (rows, columns), (row, column), size = array.shape[-2:], array.strides[-2:], array.itemsize
     by_rows = (columns == 1 or column == size) and (rows == 1 or row >= columns * size)

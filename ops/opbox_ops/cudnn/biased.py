@@ -121,8 +121,8 @@ def _both_ways(
     nbytes = max(convolution.workspace, behind.workspace)
     workspace = cupy.empty((nbytes + WORKSPACE_ALIGNMENT,), np.uint8) if nbytes else None
     if problem.last:
-        lies = cupy.empty((out_shape[0], *out_shape[2:], out_shape[1]), dtype)
-        out = lies.transpose(0, -1, *range(1, lies.ndim - 1))
+        physical_out = cupy.empty((out_shape[0], *out_shape[2:], out_shape[1]), dtype)
+        out = physical_out.transpose(0, -1, *range(1, physical_out.ndim - 1))
     else:
         out = cupy.empty(out_shape, dtype)
     first, second = behind.bind(data, weight, out, workspace), bias_behind(cupy, out, bias)

@@ -31,7 +31,7 @@ from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.bias import bias_gradient, last_bias_gradient, last_parts
 from ..cuda.kernel import contiguous
 from ..cuda.precision import allow_tf32
-from ..layout import CHANNELS_LAST, laid, lie
+from ..layout import CHANNELS_LAST, physical_arrays, share_layout
 from ..nn import convolution, convolution_v1, deconvolution
 from ..nn.convolution import ConvolutionParams
 from ..nn.deconvolution import DeconvolutionParams
@@ -105,13 +105,13 @@ def _last(p: _Parameters, call: CallSpec) -> bool:
     return is_last(p.layout) or call.inputs[0].layout == CHANNELS_LAST
 
 
-def _lies(p: _Parameters, call: CallSpec) -> bool:
+def _takes_layout(p: _Parameters, call: CallSpec) -> bool:
     """Return whether arrays lie so that cuDNN is to take them: plain, or in a region that tensor cores gain by."""
     if call.plain:
         return True
     ins, outs = ((0, 1, 2), (0, 1)) if len(call.outputs) > 1 else ((0, 1), (0,))
     by_tensor_cores = call.inputs[0].dtype.itemsize == 2 or (call.inputs[0].dtype.name == "float32" and allow_tf32())
-    return by_tensor_cores and lie(call, ins, outs) and not is_last(p.layout)
+    return by_tensor_cores and share_layout(call, ins, outs) and not is_last(p.layout)
 
 
 def _sides(p: _Parameters, call: CallSpec) -> list[_Sides]:
@@ -136,7 +136,7 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
     kind = call.inputs[0].dtype
     return bool(
         call.device == "gpu"
-        and _lies(p, call)
+        and _takes_layout(p, call)
         and current_handle() is not None
         and not p.cudnn_off
         and kind.name in DATA_TYPES
@@ -198,23 +198,23 @@ def _aligned(ctx: OpContext, outputs: Outputs) -> tuple[list[Any], list[Callable
 
 
 def _forward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    inputs, lying = laid(ctx.call, inputs, outputs)
+    inputs, physical_outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
     one = _in_one(p, ctx.call)
     if one is not None and one.workspace <= _workspace_bytes(ctx):
-        (target,), copies = _aligned(ctx, lying)
+        (target,), copies = _aligned(ctx, physical_outputs)
         data, weight, bias = arrays
         return as_one([*calls, one.bind(data, weight, bias, target, ctx.temp[0]), *copies])
-    calls += _bind(p, ctx, arrays, lying)
+    calls += _bind(p, ctx, arrays, physical_outputs)
     if not p.no_bias:
         calls.append(bias_behind(ctx.xp, first(outputs[0], p.layout), arrays[2]))
     return as_one(calls)
 
 
 def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    inputs, lying = laid(ctx.call, inputs, outputs)
+    inputs, physical_outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
-    calls += _bind(p, ctx, arrays, lying)
+    calls += _bind(p, ctx, arrays, physical_outputs)
     if _wants_bias(ctx.call):
         if _last(p, ctx.call):
             calls.append(last_bias_gradient(ctx, arrays[0], ctx.temp[1], outputs[2]))

@@ -138,7 +138,7 @@ def _taken(p: Any, matrix: Shape, size: Callable[[int], int], *, empty: bool = F
     return (*matrix[:-2], -1 if side < 0 else size(side - abs(p.offset)))
 
 
-def _laid(p: Any, packed: Shape, side: Callable[[int], int]) -> Shape:
+def _matrices_shape(p: Any, packed: Shape, side: Callable[[int], int]) -> Shape:
     """The shape of the matrices that what is packed like this is laid in."""
     if packed is None:
         return None
@@ -163,11 +163,11 @@ def _declare(
     @extract.infer_shape
     def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
         outs.merge(0, _taken(p, square(ins, 0), size))
-        ins.merge(0, _laid(p, outs[0], side))
+        ins.merge(0, _matrices_shape(p, outs[0], side))
 
     @make.infer_shape
     def _(p: Any, ins: ShapeList, outs: ShapeList) -> None:
-        outs.merge(0, _laid(p, ins[0], side))
+        outs.merge(0, _matrices_shape(p, ins[0], side))
         ins.merge(0, _taken(p, square(outs, 0), size, empty=True))
 
     @extract.compute(temps=lambda p, call: temps(call.outputs[0]))

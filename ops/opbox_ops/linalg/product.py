@@ -21,10 +21,10 @@ def product(xp: Any, a: Array, b: Array, out: Array, wide: Arrays, plus: Array |
     """out = a @ b + plus, with `wide` the temporary arrays that `wide_copies` lists."""
     total = out
     if is_narrow(out.dtype):
-        as_they_lie = a.shape[-1] > 1 and takes_narrow(xp, a, b, out)
-        if not as_they_lie:
+        unconverted = a.shape[-1] > 1 and takes_narrow(xp, a, b, out)
+        if not unconverted:
             a, b = (_copied(xp, space, array) for space, array in zip(wide, (a, b), strict=False))
-        if plus is not None or not as_they_lie:
+        if plus is not None or not unconverted:
             total = wide[-1].reshape(out.shape)
         plus = None if plus is None else _copied(xp, wide[2], plus)
     if a.ndim == b.ndim == 2 and a.shape[1] == 1:

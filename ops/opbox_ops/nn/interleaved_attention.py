@@ -153,8 +153,8 @@ def _(p: AttentionParams, ins: ShapeList, outs: ShapeList) -> None:
 def _split(p: AttentionParams, array: Array, parts: int) -> list[Array]:
     """The parts of a projection, each (samples, heads, steps, d), as views."""
     steps, samples, width = array.shape
-    lying = array.reshape(steps, samples, p.heads, parts, width // (p.heads * parts))
-    return [lying[:, :, :, part].transpose(1, 2, 0, 3) for part in range(parts)]
+    by_head = array.reshape(steps, samples, p.heads, parts, width // (p.heads * parts))
+    return [by_head[:, :, :, part].transpose(1, 2, 0, 3) for part in range(parts)]
 
 
 def _by_sample(p: AttentionParams, array: Array) -> Array:

@@ -25,7 +25,7 @@ from ..cpu.algorithms.window_sizes import WindowSizes
 from ..cpu.runtime import c_compiler
 from ..cpu.runtime.kernel_text import kernel_text
 from ..expression.conversion import converting
-from ..layout import CHANNELS_LAST, as_laid, laid, lie
+from ..layout import CHANNELS_LAST, physical_arrays, physical_shape, share_layout
 from .pooling import PoolingParams, backward, op, taps_of
 from .window import channels_first, is_last
 
@@ -76,7 +76,7 @@ def _choice(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec) -
     """The compiled functions, and the windows of a call that they compute; None of another call."""
     specs = *call.inputs, *call.outputs
     last = is_last(p.layout)
-    if p.pool_type != "max" or len(data.shape) != 4 or not lie(call, range(len(call.inputs)), (0,)):
+    if p.pool_type != "max" or len(data.shape) != 4 or not share_layout(call, range(len(call.inputs)), (0,)):
         return None
     if {spec.dtype for spec in specs} != {data.dtype} or data.dtype.name not in TEXTS:
         return None
@@ -106,7 +106,7 @@ def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
 def _bind(
     kernel: MaxPooling, windows: WindowSizes, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> CallList:
-    (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
+    (data, *_), (out, *_) = physical_arrays(ctx.call, inputs, outputs)
     runs = CallList()
     runs.calls.append(kernel.forward(windows, runs.contiguous(data), out))
     return runs
@@ -119,14 +119,14 @@ def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
     if choice is None:
         return None
     # The gradient in float32, where its array has 16 bits.
-    sums = (Temp(as_laid(gdata)),) if is_narrow(gdata.dtype) else ()
+    sums = (Temp(physical_shape(gdata)),) if is_narrow(gdata.dtype) else ()
     return Kernel(partial(_bind_gradient, *choice), sums)
 
 
 def _bind_gradient(
     kernel: MaxPooling, windows: WindowSizes, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> CallList:
-    arrays, (gdata, *_) = laid(ctx.call, inputs, outputs)
+    arrays, (gdata, *_) = physical_arrays(ctx.call, inputs, outputs)
     runs = CallList()
     gout, data, out = map(runs.contiguous, arrays)
     runs.calls.append(kernel.gradient(windows, gout, data, out, ctx.temp[0] if ctx.temp else gdata))

@@ -20,7 +20,7 @@ import numpy as np
 from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Reusable
 from ..cpu.runtime.c_kernel import CKernel
 from ..cpu.runtime.kernel_text import kernel_text
-from ..layout import as_laid, laid, lie
+from ..layout import physical_arrays, physical_shape, share_layout
 from ..operator import Op
 from .concat import ConcatParams, concat, concat_backward, join, take_apart
 from .split import PARTED, join_parts, parts_of, take_parts
@@ -77,7 +77,7 @@ def _copied(arrays: Sequence[Array | None], widths: Sequence[int], joined: Array
 def _axis(p: ConcatParams, call: CallSpec, joined: ArraySpec) -> int | None:
     """Where the axis lies in memory; None where the arrays do not lie alike, or are empty."""
     everything = range(len(call.inputs)), range(len(call.outputs))
-    if 0 in joined.shape or not lie(call, *everything):
+    if 0 in joined.shape or not share_layout(call, *everything):
         return None
     axis = p.dim % len(joined.shape)
     if joined.layout == PLAIN:
@@ -109,13 +109,13 @@ def _(p: ConcatParams, call: CallSpec) -> Kernel | None:
 def _bind(
     axis: int, p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, apart: bool
 ) -> Callable[[], Any]:
-    ins, outs = laid(ctx.call, inputs, outputs)
+    ins, outs = physical_arrays(ctx.call, inputs, outputs)
     joined = (ins if apart else outs)[0]
     arrays, specs = (outs, ctx.call.outputs) if apart else (ins, ctx.call.inputs)
     if not all(array is None or array.flags.c_contiguous for array in (joined, *arrays)):
         return partial(take_apart if apart else join, p, ctx, inputs, outputs)
     rows = [None if array is None else _rows(array, axis) for array in arrays]
-    return _copied(rows, [math.prod(as_laid(spec)[axis:]) for spec in specs], _rows(joined, axis), apart)
+    return _copied(rows, [math.prod(physical_shape(spec)[axis:]) for spec in specs], _rows(joined, axis), apart)
 
 
 def _rebind(p: ConcatParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Reusable:

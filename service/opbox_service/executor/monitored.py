@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from opbox_ops.compute import Array, ArraySpec, OpContext
-from opbox_ops.layout import as_laid, logical, physical
+from opbox_ops.layout import logical, physical, physical_shape
 from opbox_ops.node import Node
 
 from .allocation import allocate
@@ -112,14 +112,14 @@ def _run_members(
     arrays: dict[int, Array] = {}
     for member in step.members:
         specs = member.call.outputs
-        targets = [logical(allocate(placed.backend, as_laid(spec), spec.dtype), spec.layout) for spec in specs]
+        targets = [logical(allocate(placed.backend, physical_shape(spec), spec.dtype), spec.layout) for spec in specs]
         temps = tuple([allocate(placed.backend, temp.planned, temp.dtype) for temp in member.temps])
         ctx = context(temps)
         ctx.call = member.call
-        outer = placed.laid if member.as_laid else placed.of
+        outer = placed.physical if member.takes_physical else placed.of
         inputs = [_inner(plan, member, arrays[v], v) if v in arrays else outer((v,))[0] for v in member.reads]
         Calls([member.kernel.bind(member.node.params, ctx, inputs, targets)], [member.node]).run()
-        if member.as_laid:
+        if member.takes_physical:
             layouts = [plan.values[v].spec.layout for v in member.writes]
             targets = [logical(array, layout) for array, layout in zip(targets, layouts, strict=True)]
         arrays.update(zip(member.writes, targets, strict=True))
@@ -129,7 +129,7 @@ def _run_members(
 
 def _inner(plan: Plan, member: Step, array: Array, value: int) -> Array:
     """A value that another member has computed, as this member takes it."""
-    return physical(array, plan.values[value].spec.layout) if member.as_laid else array
+    return physical(array, plan.values[value].spec.layout) if member.takes_physical else array
 
 
 class _InOrder:

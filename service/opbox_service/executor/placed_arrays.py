@@ -10,7 +10,7 @@ import numpy as np
 
 from opbox_ops.backend import Backend
 from opbox_ops.compute import PLAIN, Array, ArraySpec
-from opbox_ops.layout import as_laid, logical
+from opbox_ops.layout import logical, physical_shape
 
 from .allocation import allocate
 from .plan import UNWANTED, Plan, Step, Value
@@ -57,7 +57,7 @@ class PlacedArrays:
         """Return the arrays of values; None for unwanted values, and for those without an array."""
         return [None if value == UNWANTED else self.arrays[value] for value in values]
 
-    def laid(self, values: Sequence[int]) -> list[Array]:
+    def physical(self, values: Sequence[int]) -> list[Array]:
         """Return the arrays of values as they lie in memory, one object for each; None for unwanted values."""
         arrays = []
         for value in values:
@@ -66,7 +66,7 @@ class PlacedArrays:
             if spec is not None and spec.layout != PLAIN:
                 home = self._memory.home[value]
                 assert home is not None
-                array = self._view(home, as_laid(spec), spec.dtype)
+                array = self._view(home, physical_shape(spec), spec.dtype)
             arrays.append(array)
         return arrays
 
@@ -101,7 +101,7 @@ class PlacedArrays:
         key = (home, spec.shape, spec.dtype, spec.layout)
         array = self._views.get(key)
         if array is None:
-            array = self._views[key] = logical(self._view(home, as_laid(spec), spec.dtype), spec.layout)
+            array = self._views[key] = logical(self._view(home, physical_shape(spec), spec.dtype), spec.layout)
         return array
 
     def _view(self, offset: int, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -88,7 +88,7 @@ class Step:
         view: whether the output is input 0 under another shape, so that the step need not run.
         saved: the value of what forward leaves for backward; UNWANTED where it leaves nothing.
         inplace: pairs (position in `reads`, position in `writes`) that may share memory, where the output is written.
-        as_laid: whether the kernel gets arrays as they lie in memory, whatever their layout.
+        takes_physical: whether the kernel gets arrays as they lie in memory, whatever their layout.
         packed: positions in `temps` of copies of arguments that stay from run to run, in memory of their own; in a plan
             with a backward from one inference to the next.
         members: the steps that this one stands for, in their order; empty for a step of the graph's own.
@@ -104,7 +104,7 @@ class Step:
     view: bool = False
     saved: int = UNWANTED
     inplace: tuple[tuple[int, int], ...] = ()
-    as_laid: bool = False
+    takes_physical: bool = False
     packed: tuple[int, ...] = ()
     members: tuple[Step, ...] = ()
     hidden: bool = False

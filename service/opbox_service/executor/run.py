@@ -453,8 +453,8 @@ class BoundPlan:
         context = self._context(t, step, temp, placed.inplace[t], packed=packed)
         inputs = [arrays[value] for value in step.reads]
         outputs = [None if value == UNWANTED else arrays[value] for value in step.writes]
-        if step.as_laid:
-            inputs, outputs = self._placed.laid(step.reads), self._placed.laid(step.writes)
+        if step.takes_physical:
+            inputs, outputs = self._placed.physical(step.reads), self._placed.physical(step.writes)
         try:
             if context.alike is not None and self._apart:
                 return context.alike(inputs, outputs)

@@ -46,13 +46,13 @@ class BlockedRecipe:
     def operands(self) -> tuple[Operand, ...]:
         s = self.sizes
         shapes = [(s.rows, s.terms), (s.terms, s.columns)]
-        lying = [
+        formats = [
             MemoryFormat.plain(shape[:: -1 if transposed else 1], np.float32, (1, 0) if transposed else None)
             for shape, transposed in zip(shapes, s.transposed, strict=True)
         ]
         return (
-            Operand(ArgumentNumber.SOURCE, lying[0]),
-            Operand(ArgumentNumber.WEIGHTS, lying[1]),
+            Operand(ArgumentNumber.SOURCE, formats[0]),
+            Operand(ArgumentNumber.WEIGHTS, formats[1]),
             Operand(ArgumentNumber.DESTINATION, MemoryFormat.plain((s.rows, s.columns), np.float32), written=True),
             *([Operand(ArgumentNumber.BIAS, MemoryFormat.plain((s.columns,), np.float32))] if self.bias else []),
         )

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...bound_calls import as_one
 from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs, Temp
-from ...layout import laid, lie
+from ...layout import physical_arrays, share_layout
 from ...nn.convolution import ConvolutionParams, backward, op, strides
 from ...nn.convolution_v1 import op as first_version
 from ...nn.window import is_last
@@ -185,7 +185,7 @@ def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
 
 def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> ConvolutionRecipe | None:
     """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
-    if _pads_more_than_it_reaches(p) or not lie(call, (0,), (0,)) or type_for_convolutions(call) is None:
+    if _pads_more_than_it_reaches(p) or not share_layout(call, (0,), (0,)) or type_for_convolutions(call) is None:
         return None
     data, weight, out = _memories(p, call, 0, -1)
     bias = None if p.no_bias else memory_of(call.inputs[2])
@@ -213,7 +213,7 @@ class _Gradients:
 
     def bind(self, p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
         """Return a call that writes the gradients; see `Kernel.bind`."""
-        (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
+        (gout, data, weight), outputs = physical_arrays(ctx.call, inputs, outputs)
         scratches = iter(ctx.temp)
         runs: list[Callable[[], None]] = []
         if self.data is not None:
@@ -236,7 +236,7 @@ def _implementation(recipe: DataRecipe | WeightRecipe | None) -> str:
 def _gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
     """Return the recipes of a backward call's gradients; None where one of them has no kernel."""
     wants_bias = not p.no_bias and call.wants(2)
-    if _pads_more_than_it_reaches(p) or not lie(call, (0, 1), (0,)) or type_for_convolutions(call) is None:
+    if _pads_more_than_it_reaches(p) or not share_layout(call, (0, 1), (0,)) or type_for_convolutions(call) is None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
@@ -271,7 +271,7 @@ def _(p: ConvolutionParams, call: CallSpec) -> Kernel | None:
 def _bind(
     recipe: ConvolutionRecipe, p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
-    inputs, outputs = laid(ctx.call, inputs, outputs)
+    inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays = (*inputs[:2], outputs[0], *inputs[2:3])
     if ctx.packs and not isinstance(recipe, ByImages):
         return recipe.packed(ctx.temp, arrays, ctx.mode)

@@ -125,12 +125,12 @@ class WindowedGradient:
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradient; `arrays` are gout, weight and the gradient of data."""
-        (laid, scratch, *scratches), (gout, weight, gdata) = temps, arrays
+        (reordered, scratch, *scratches), (gout, weight, gdata) = temps, arrays
         dnnl = library()
         assert dnnl is not None
         runs = CallList()
-        gout, matrix = runs.contiguous(gout), laid.reshape(self.out[3], self._columns)
-        runs.calls.append(self._reorder.bind(scratches, (weight, laid)))
+        gout, matrix = runs.contiguous(gout), reordered.reshape(self.out[3], self._columns)
+        runs.calls.append(self._reorder.bind(scratches, (weight, reordered)))
         positions = math.prod(self.out[1:3])
         for n in range(0, self.out[0], self._images):
             images = slice(n, min(n + self._images, self.out[0]))
@@ -163,10 +163,10 @@ def data_gradient(
         return None
     if not (data.channels_last and gout.channels_last):
         return None
-    lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, gout)]
+    shapes = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, gout)]
     if kernel == [1, 1]:
         if blocked is not None:
-            own_gradient = BlockedDataGradient(blocked, lying[1], channels, (stride[0], stride[1]))
+            own_gradient = BlockedDataGradient(blocked, shapes[1], channels, (stride[0], stride[1]))
             pays = own_gradient.fills_panels and filters * channels >= MIN_PRODUCTS
             return own_gradient if pays or not own else None
         if not own:
@@ -181,4 +181,4 @@ def data_gradient(
         return None
     if blocked is None and "avx512" not in own:
         return None
-    return WindowedGradient(lying[0], lying[1], weight, (stride[0], stride[1]), blocked)
+    return WindowedGradient(shapes[0], shapes[1], weight, (stride[0], stride[1]), blocked)

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...bound_calls import as_one
 from ...compute import PLAIN, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs
-from ...layout import laid, lie
+from ...layout import physical_arrays, share_layout
 from ...nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ...nn.window import channels_first, is_last
 from ..runtime.memory_format import MemoryFormat, memory_of
@@ -74,7 +74,7 @@ def _memories(
 
 @op.kernel("cpu", level="library")
 def _(p: DeconvolutionParams, call: CallSpec) -> Kernel | None:
-    if not lie(call, (0,), (0,)):
+    if not share_layout(call, (0,), (0,)):
         return None
     memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
     recipe = None if memories is None else backward_data_recipe(*memories)
@@ -84,11 +84,11 @@ def _(p: DeconvolutionParams, call: CallSpec) -> Kernel | None:
 def _bind(
     recipe: DataRecipe, p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
-    inputs, (out,) = laid(ctx.call, inputs, outputs)
+    inputs, (out,) = physical_arrays(ctx.call, inputs, outputs)
     runs = recipe.bind(ctx.temp, (*inputs[:2], out))
     if p.no_bias:
         return runs
-    bias = inputs[2] if _lie_last(p, ctx.call) else inputs[2].reshape(-1, *(1,) * (out.ndim - 2))
+    bias = inputs[2] if _is_channels_last(p, ctx.call) else inputs[2].reshape(-1, *(1,) * (out.ndim - 2))
 
     def call() -> None:
         runs()
@@ -97,14 +97,14 @@ def _bind(
     return call
 
 
-def _lie_last(p: DeconvolutionParams, call: CallSpec) -> bool:
+def _is_channels_last(p: DeconvolutionParams, call: CallSpec) -> bool:
     """Return whether the channels of the arrays as they lie, data or gout and all others, come last."""
     return is_last(p.layout) or call.inputs[0].layout != PLAIN
 
 
 def _gradients(p: DeconvolutionParams, call: CallSpec) -> tuple[ConvolutionRecipe | None, WeightRecipe | None] | None:
     """Return the recipes of the wanted gradients of data and of weight; None where oneDNN has no implementation."""
-    if not lie(call, (0, 1), (0,)):
+    if not share_layout(call, (0, 1), (0,)):
         return None
     memories = _memories(p, call, call.inputs[1], call.inputs[2], call.inputs[0])
     if memories is None:
@@ -132,11 +132,11 @@ def _bind_gradients(
     inputs: Arrays,
     outputs: Outputs,
 ) -> Callable[[], Any]:
-    (gout, data, weight), outputs = laid(ctx.call, inputs, outputs)
+    (gout, data, weight), outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays = (gout, weight, outputs[0]), (data, gout, outputs[1])
     runs = bind_in_order(recipes, ctx.temp, arrays)
     if not p.no_bias and outputs[2] is not None:
-        channels = gout.ndim - 1 if _lie_last(p, ctx.call) else 1
+        channels = gout.ndim - 1 if _is_channels_last(p, ctx.call) else 1
         axes = tuple([axis for axis in range(gout.ndim) if axis != channels])
         runs.append(lambda: np.sum(gout, axis=axes, out=outputs[2]))
     return as_one(runs)

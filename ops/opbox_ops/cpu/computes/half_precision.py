@@ -25,7 +25,7 @@ from ...bound_calls import as_one
 from ...compute import LEVELS, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, OpReq, Outputs, Reusable, Temp
 from ...expression.conversion import converting, widened_call
 from ...infer import size_of
-from ...layout import as_laid, logical, physical
+from ...layout import logical, physical, physical_shape
 from ...nn.shared_product import STACKED, SUMMED
 from ...operator import Op
 from ..runtime.packed_runs import PackedRuns
@@ -120,7 +120,7 @@ class _Widening:
         """Room for each input and output of a piece in float32, of no elements where it is so, or not wanted."""
         call = self._piece(call)
         wanted = [*call.inputs, *(spec if call.wants(k) else None for k, spec in enumerate(call.outputs))]
-        return [Temp(as_laid(spec) if spec is not None and is_narrow(spec.dtype) else (0,)) for spec in wanted]
+        return [Temp(physical_shape(spec) if spec is not None and is_narrow(spec.dtype) else (0,)) for spec in wanted]
 
     def _bind(
         self, wide: CallSpec, kernel: Kernel, p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs, Temp
-from ...layout import laid
+from ...layout import physical_arrays
 from ...nn.normalized_convolution import NORMALIZED_CONVOLUTION, NormalizedConvolutionParams
 from ...nn.normalized_relu import norm_of, sweeps_of
 from ..algorithms.blocked_product import padded
@@ -72,7 +72,7 @@ def _bind(
     carved = iter(_carved(scratch, [temp for temp in others if temp is not None]))
     temps = [one if temp is None else next(carved) for one, temp in zip(packed, others, strict=True)]
     operands, statistics = inputs[:-4], inputs[-4:]
-    (data, weight, *bias), (out,) = laid(p.call, operands, outputs)
+    (data, weight, *bias), (out,) = physical_arrays(p.call, operands, outputs)
     arrays = (data, weight, out, *bias)
 
     def bound(recipe: Any, **norm: Array) -> Callable[[], None]:

@@ -27,20 +27,20 @@ class PackableProduct:
     """A recipe for arrays data, weight, out and bias if any; with the methods of a `Recipe`.
 
     Attributes:
-        lying: the product of the weight as it lies.
+        unpacked: the product of the weight as it lies.
         packing: the product of a packed weight.
     """
 
-    lying: ProductRecipe
+    unpacked: ProductRecipe
     packing: ProductRecipe
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return self.lying.operands
+        return self.unpacked.operands
 
     @property
     def implementation(self) -> str:
-        return self.lying.implementation
+        return self.unpacked.implementation
 
     @property
     def packs(self) -> tuple[tuple[int, int], ...]:
@@ -49,7 +49,7 @@ class PackableProduct:
     @property
     def temps(self) -> tuple[Temp, ...]:
         """The larger scratchpad, and the packed weight, which `bind` uses where it packs first."""
-        scratchpads = [recipe.temps[0] for recipe in (self.lying, self.packing)]
+        scratchpads = [recipe.temps[0] for recipe in (self.unpacked, self.packing)]
         packed = replace(self.packing.temps[1], only_packed=not self.packs_first)
         return max(scratchpads, key=lambda temp: temp.shape), packed
 
@@ -61,7 +61,7 @@ class PackableProduct:
     @property
     def adds_apart(self) -> bool:
         """Whether it can add to an array that is not out."""
-        return isinstance(self.lying, BlockedRecipe) and self.lying.adds
+        return isinstance(self.unpacked, BlockedRecipe) and self.unpacked.adds
 
     def bind(
         self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
@@ -72,7 +72,7 @@ class PackableProduct:
         """
         more, runs = _wanted(addend, norm), CallList()
         if not self.packs_first:
-            runs.calls.append(self.lying.bind(temps[:1], arrays, **more))
+            runs.calls.append(self.unpacked.bind(temps[:1], arrays, **more))
             return runs
         runs.calls.append(self.packing.pack(1, temps[0], arrays[1], temps[1]))
         runs.calls.append(self.packing.bind_packed(temps[:2], arrays, **more))
@@ -92,7 +92,7 @@ class PackableProduct:
 
     def rebound(self, temps: Sequence[Array]) -> Callable[[Sequence[Array]], None]:
         """Return a call that takes its arrays each time, in the order of `bind`."""
-        return self.lying.rebound(temps[:1])
+        return self.unpacked.rebound(temps[:1])
 
 
 def _wanted(addend: Array | None, norm: Array | None) -> dict[str, Any]:
@@ -104,6 +104,6 @@ def packable_product(
     sizes: tuple[int, int, int], bias: bool, adds: bool = False, in_blocks: bool = True, transposed: bool = True
 ) -> PackableProduct | None:
     """Return the recipe of a product of these rows, terms and columns; None where NumPy's BLAS is the faster one."""
-    lying = fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks)
+    unpacked = fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks)
     packing = packing_recipe(sizes, bias, adds, in_blocks, transposed)
-    return None if lying is None or packing is None or lying.reordered else PackableProduct(lying, packing)
+    return None if unpacked is None or packing is None or unpacked.reordered else PackableProduct(unpacked, packing)

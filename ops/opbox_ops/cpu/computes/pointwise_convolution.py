@@ -57,7 +57,7 @@ class PointwiseConvolution(PackableProduct):
 
     @property
     def _of_product(self) -> PackableProduct:
-        return PackableProduct(self.lying, self.packing)
+        return PackableProduct(self.unpacked, self.packing)
 
     def bind(
         self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
@@ -120,7 +120,7 @@ def pointwise_convolution(
         return None
     whole = stride == (1, 1)
     taken = None if whole else (stride[0], stride[1]), 0 if whole else positions * channels
-    return PointwiseConvolution(product.lying, product.packing, *taken)
+    return PointwiseConvolution(product.unpacked, product.packing, *taken)
 
 
 def _is_for_blocks(sizes: ProductSizes) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs
-from ...layout import laid
+from ...layout import physical_arrays
 from ...nn.rectified import RECTIFIED, RectifiedParams
 from .blocked_recipe import BlockedRecipe
 from .convolution import forward_recipe
@@ -31,8 +31,8 @@ def rectified(recipe: Any) -> Any:
     if isinstance(recipe, WinogradConvolution):
         return replace(recipe, tiling=replace(recipe.tiling, rectifies=True))
     if isinstance(recipe, PackableProduct):
-        lying, packing = rectified(recipe.lying), rectified(recipe.packing)
-        return None if lying is None or packing is None else replace(recipe, lying=lying, packing=packing)
+        unpacked, packing = rectified(recipe.unpacked), rectified(recipe.packing)
+        return None if unpacked is None or packing is None else replace(recipe, unpacked=unpacked, packing=packing)
     return None
 
 
@@ -44,7 +44,7 @@ def _attach(name: str) -> None:
 
 
 def _bind(recipe: Any, p: RectifiedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    inputs, outputs = laid(ctx.call, inputs, outputs)
+    inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays = (*inputs[:2], outputs[0], *inputs[2:])
     run: Callable[[], Any] = recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
     return run

@@ -168,13 +168,13 @@ class WeightGradient:
                 steps = [a * b for a, b in zip(s[1:3], self.stride, strict=True)]
                 taps = [a * b for a, b in zip(s[1:3], self.dilate, strict=True)]
                 windows = as_strided(source, shape, (s[0], *steps, *taps, s[3]), writeable=False)
-                laid = matrix[: math.prod(shape)].reshape(shape)
-                runs.copy(laid, windows)
+                contiguous = matrix[: math.prod(shape)].reshape(shape)
+                runs.copy(contiguous, windows)
                 start, positions = (n * height + row) * width, count * size * width
                 runs.calls.append(
                     dnnl.product(
                         gout[start : start + positions],
-                        laid.reshape(positions, self._columns),
+                        contiguous.reshape(positions, self._columns),
                         target.reshape(filters, self._columns),
                         add=not first,
                     )
@@ -215,20 +215,20 @@ def weight_gradient(
         return None
     if not (data.channels_last and out.channels_last):
         return None
-    lying = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
+    shapes = [(m.shape[0], m.shape[2], m.shape[3], m.shape[1]) for m in (data, out)]
     size, stride, dilate, pad = [(sizes[0], sizes[1]) for sizes in (kernel, *window)]
     blocked = blocked_kernel()
     if own and "avx512" not in own and math.prod(kernel) * data.shape[1] * out.shape[1] < MIN_WEIGHT_NUMBERS:
         return None
     few = data.shape[1] < MIN_CHANNELS or not own
     if blocked is not None:
-        windows = WindowSizes(lying[0], lying[1][1:3], size, stride, dilate, pad)
+        windows = WindowSizes(shapes[0], shapes[1][1:3], size, stride, dilate, pad)
         gradient_in_blocks = BlockedWeightGradient(blocked, windows, out.shape[1], last)
         if "avx512" not in own or (stride != (1, 1) and not few) or gradient_in_blocks.splits:
             return gradient_in_blocks
     if few:
         return None
-    gradient = WeightGradient(lying[0], lying[1], size, stride, dilate, pad, last)
+    gradient = WeightGradient(shapes[0], shapes[1], size, stride, dilate, pad, last)
     return None if "avx512" in own and _is_own_better(gradient, threads) else gradient
 
 

@@ -105,10 +105,10 @@ class _Forward(WindowProduct):
         return ProductSizes(self._positions, self.windows.columns, self.filters, (False, True))
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        (laid, sums), (data, weight, out, *bias), runs = temps, arrays, CallList()
+        (columns, sums), (data, weight, out, *bias), runs = temps, arrays, CallList()
         data, weight = runs.contiguous(data), runs.contiguous(weight)
-        places = laid, self._matrix(weight), runs.contiguous(bias[0]) if bias else None, self._rows(out)
-        runs.calls.append(self.kernel.lay(self.windows, data, laid))
+        places = columns, self._matrix(weight), runs.contiguous(bias[0]) if bias else None, self._rows(out)
+        runs.calls.append(self.kernel.lay(self.windows, data, columns))
         runs.calls.append(self.kernel.product(self._sizes, places, sums=sums, adds=self.adds))
         return runs
 
@@ -122,11 +122,11 @@ class _OfData(WindowProduct):
         return ProductSizes(self._positions, self.filters, self.windows.columns)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        (laid, sums), (gout, weight, gdata), runs = temps, arrays, CallList()
+        (columns, sums), (gout, weight, gdata), runs = temps, arrays, CallList()
         gout, weight = runs.contiguous(gout), runs.contiguous(weight)
-        places = self._rows(gout), self._matrix(weight), None, laid
+        places = self._rows(gout), self._matrix(weight), None, columns
         runs.calls.append(self.kernel.product(self._sizes, places, sums=sums))
-        runs.calls.append(self.kernel.gather(self.windows, laid, gdata))
+        runs.calls.append(self.kernel.gather(self.windows, columns, gdata))
         return runs
 
 
@@ -139,10 +139,10 @@ class _OfWeight(WindowProduct):
         return ProductSizes(self.filters, self._positions, self.windows.columns, (True, False))
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        (laid, sums), (gout, data, gweight, *gbias), runs = temps, arrays, CallList()
+        (columns, sums), (gout, data, gweight, *gbias), runs = temps, arrays, CallList()
         gout, data = self._rows(runs.contiguous(gout)), runs.contiguous(data)
-        runs.calls.append(self.kernel.lay(self.windows, data, laid))
-        runs.calls.append(self.kernel.product(self._sizes, (gout, laid, None, self._matrix(gweight)), sums=sums))
+        runs.calls.append(self.kernel.lay(self.windows, data, columns))
+        runs.calls.append(self.kernel.product(self._sizes, (gout, columns, None, self._matrix(gweight)), sums=sums))
         if gbias:
             runs.calls.append(column_sums(gout, gbias[0]))
         return runs

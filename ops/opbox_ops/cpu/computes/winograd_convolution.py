@@ -393,9 +393,9 @@ def _pays(
 def _tiling(
     kernel: Winograd, data: MemoryFormat, out: MemoryFormat, pad: tuple[int, ...], fewest: int, nbytes: int
 ) -> Tiling:
-    shape, filters = _lying(data), out.shape[1]
+    shape, filters = _physical_shape(data), out.shape[1]
     of_tile = 4 * ELEMENTS * (shape[3] + kernel.padded(filters))
-    together = min(kernel.tiles(_lying(out)), max(fewest, nbytes // of_tile))
+    together = min(kernel.tiles(_physical_shape(out)), max(fewest, nbytes // of_tile))
     return Tiling(shape, filters, (pad[0], pad[1]), together, kernel.taps)
 
 
@@ -404,10 +404,10 @@ def _of_whole_images(kernel: Winograd, gout: MemoryFormat, data: MemoryFormat, p
 
     None too for large images and large weights.
     """
-    count, of_data = (kernel.tiles(_lying(memory)) for memory in (gout, data))
+    count, of_data = (kernel.tiles(_physical_shape(memory)) for memory in (gout, data))
     if not 0 < count <= FEWER * of_data:
         return None
-    whole = Tiling(_lying(data), gout.shape[1], (pad[0], pad[1]), count, kernel.taps)
+    whole = Tiling(_physical_shape(data), gout.shape[1], (pad[0], pad[1]), count, kernel.taps)
     of_image, most = count // data.shape[0], _most_of_lot(kernel, whole, gout.shape[1])
     if of_image > most:
         return None
@@ -449,6 +449,6 @@ def _most_of_lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
     return min(most, MAX_BLOCK_TILES) if _is_small(kernel, tiling) and most >= MIN_BLOCK_TILES else 0
 
 
-def _lying(memory: MemoryFormat) -> tuple[int, int, int, int]:
+def _physical_shape(memory: MemoryFormat) -> tuple[int, int, int, int]:
     batch, channels, height, width = memory.shape
     return batch, height, width, channels

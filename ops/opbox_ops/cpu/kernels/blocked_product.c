@@ -180,8 +180,8 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                     const long group = MIN(from + count - q, GROUP), columns = s.columns - q * PANEL;
                     const int same = packed_b == b && packed_k == k && packed_q == q && packed_end == q + group;
                     const int ready = packed || same;
-                    const int lies = !windows && s.b_column == 1 && columns >= group * PANEL;
-                    const int copies = LARGE_VECTORS && !ready && lies;
+                    const int contiguous = !windows && s.b_column == 1 && columns >= group * PANEL;
+                    const int copies = LARGE_VECTORS && !ready && contiguous;
                     if (windows && !ready)
                         for (long p = 0; p < group; p++)
                             pack_windows(b, windows, (q + p) * PANEL, columns - p * PANEL, windows->first + k, terms,

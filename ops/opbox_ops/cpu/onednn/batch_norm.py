@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ...compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Temp
-from ...layout import as_laid, laid, lie
+from ...layout import physical_arrays, physical_shape, share_layout
 from ...nn.batch_norm import BatchNormParams, backward, invert, move, op, settle_gamma
 from ..runtime.memory_format import MemoryFormat, memory_of
 from .cache import RECIPES
@@ -78,7 +78,7 @@ def _pair(
     data = call.outputs[0]
     ndim = len(data.shape)
     axis = p.axis % max(1, ndim)
-    if not lie(call, like_data, (0,)) or not takes(data) or not 2 <= ndim <= 5 or axis not in (1, ndim - 1):
+    if not share_layout(call, like_data, (0,)) or not takes(data) or not 2 <= ndim <= 5 or axis not in (1, ndim - 1):
         return None
     if data.layout != PLAIN and axis != 1:
         return None
@@ -89,7 +89,7 @@ def _pair(
 
 def _temps(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair) -> tuple[Temp, ...]:
     """Three arrays of a number a channel, room for output 0 where nobody wants it, and the recipes' temporaries."""
-    scratch, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else as_laid(data)
+    scratch, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else physical_shape(data)
     return (scratch, scratch, scratch, Temp(unread, data.dtype), *(temp for recipe in pair for temp in recipe.temps))
 
 
@@ -106,7 +106,7 @@ def _(p: BatchNormParams, call: CallSpec) -> Kernel | None:
 
 
 def _bind(pair: _Pair, p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], None]:
-    (data, gamma, beta, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
+    (data, gamma, beta, moving_mean, moving_var), outputs = physical_arrays(ctx.call, inputs, outputs)
     xp, (mean, variance, inverse, unread, *scratches) = ctx.xp, ctx.temp
     out = unread if outputs[0] is None else outputs[0]
     mean, inverse = (
@@ -140,7 +140,7 @@ def _(p: BatchNormParams, call: CallSpec) -> Kernel | None:
 def _bind_gradients(
     pair: _Pair, p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], None]:
-    (gout, data, gamma, mean, inverse, moving_mean, moving_var), outputs = laid(ctx.call, inputs, outputs)
+    (gout, data, gamma, mean, inverse, moving_mean, moving_var), outputs = physical_arrays(ctx.call, inputs, outputs)
     xp, (variance, ggamma, gbeta, unread, *scratches) = ctx.xp, ctx.temp
     gdata = unread if outputs[0] is None else outputs[0]
     further = () if p.fix_gamma else (gamma, ggamma)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...compute import LEVELS, PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpContext, Outputs, Temp
-from ...layout import as_laid, laid, lie
+from ...layout import physical_arrays, physical_shape, share_layout
 from ...nn.pooling import PoolingParams, backward, op, taps_of
 from ...nn.taps import Taps
 from ...nn.window import channels_first, is_last
@@ -84,7 +84,7 @@ def _algorithm(p: PoolingParams, taps: Taps) -> Algorithm | None:
 
 
 def _recipe(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec, *, gradient: bool) -> Recipe | None:
-    if not lie(call, range(len(call.inputs)), (0,)) or not takes(data, out):
+    if not share_layout(call, range(len(call.inputs)), (0,)) or not takes(data, out):
         return None
     if p.pool_type == "max" and data.dtype != np.float32:
         return None  # a search for NaN in 16 bits takes longer than all of `half_precision`
@@ -149,7 +149,7 @@ def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
 def _bind(
     recipe: Recipe, reference: _Reference, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
-    (data, *_), (out, *_) = laid(ctx.call, inputs, outputs)
+    (data, *_), (out, *_) = physical_arrays(ctx.call, inputs, outputs)
     *temps, workspace = ctx.temp[len(reference.temps) :]
     runs = recipe.bind(temps, (data, out), workspace=workspace)
     return reference.unless_nan(runs, p, ctx, (inputs, outputs), data)
@@ -163,7 +163,7 @@ def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
         return None
     reference = _Reference.of(backward, p, call)
     again = _recipe(p, call, *arrays, gradient=False) if p.pool_type == "max" else None
-    behind = () if again is None else (*again.temps, Temp(as_laid(gout), gout.dtype), again.workspace)
+    behind = () if again is None else (*again.temps, Temp(physical_shape(gout), gout.dtype), again.workspace)
     return Kernel(partial(_bind_gradient, recipe, again, reference), (*reference.temps, *recipe.temps, *behind))
 
 
@@ -177,7 +177,7 @@ def _bind_gradient(
     outputs: Outputs,
 ) -> Callable[[], Any]:
     """The gradient; for max `again` pools once more before it, into its output and its note: the last temporaries."""
-    (gout, *others), (gdata, *_) = laid(ctx.call, inputs, outputs)
+    (gout, *others), (gdata, *_) = physical_arrays(ctx.call, inputs, outputs)
     own, first = ctx.temp[len(reference.temps) :], len(recipe.temps)
     if again is None:
         return recipe.bind(own[:first], (gout, gdata))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...compute import PLAIN, ArraySpec
-from ...layout import as_laid
+from ...layout import physical_shape
 
 __all__ = ["MemoryFormat", "memory_of"]
 
@@ -41,4 +41,4 @@ def memory_of(spec: ArraySpec, order: Sequence[int] | None = None) -> MemoryForm
     if spec.layout != PLAIN:
         ndim = len(spec.shape)
         order = (0, ndim - 1, *range(1, ndim - 1))
-    return MemoryFormat.plain(as_laid(spec), spec.dtype, order)
+    return MemoryFormat.plain(physical_shape(spec), spec.dtype, order)

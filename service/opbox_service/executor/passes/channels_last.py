@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from opbox_ops.compute import PLAIN, ArraySpec, CallSpec, Kernel, OpReq
-from opbox_ops.layout import CHANNELS_LAST, as_laid
+from opbox_ops.layout import CHANNELS_LAST, physical_shape
 
 from ..copying import copy_step, is_copy, reorder_step
 from ..plan import UNWANTED, Plan, Step, Value
@@ -128,7 +128,7 @@ class _Region:
             call = self._call(step.call, ins, outs)
             kernel = self._kernel(step, call)
             if kernel is not None:
-                self._append(step, ins, outs, call, weights, as_laid=False)
+                self._append(step, ins, outs, call, weights, takes_physical=False)
                 step.kernel = kernel
                 return True
         return False
@@ -146,11 +146,11 @@ class _Region:
         whole = _broadcast([spec.shape for spec in (*call.inputs, *call.outputs)])
         if not any(value in self._last and call.inputs[i].shape == whole for i, value in enumerate(step.reads)):
             return False
-        laid = self._laid(call)
-        kernel = self._kernel(step, laid)
+        call_last = self._with_channels_last(call)
+        kernel = self._kernel(step, call_last)
         if kernel is None or not (step.view or self._has_formulas(step)):
             return False
-        self._append(step, ins, outs, laid, ((), ()), as_laid=True)
+        self._append(step, ins, outs, call_last, ((), ()), takes_physical=True)
         step.kernel = kernel
         return True
 
@@ -188,39 +188,39 @@ class _Region:
         call: CallSpec,
         weights: _Operands,
         *,
-        as_laid: bool,
+        takes_physical: bool,
     ) -> None:
         """Append `step`, its operands with the channels last, and behind it what writes those that lie outside.
 
         Weights of one position, or of one channel, lie in both layouts as they are.
         """
         plan, after = self.plan, []
-        inside = [i for i in ins if i not in weights[0] or not self._lies_both_ways(step.reads[i])]
+        inside = [i for i in ins if i not in weights[0] or not self._has_both_layouts(step.reads[i])]
         step.reads = tuple(
             [self._as_last(value) if i in inside else self._as_plain(value) for i, value in enumerate(step.reads)]
         )
         for k in outs:
             value = step.writes[k]
-            if value == UNWANTED or (k in weights[1] and self._lies_both_ways(value)):
+            if value == UNWANTED or (k in weights[1] and self._has_both_layouts(value)):
                 continue
             spec = self._spec(plan.values[value].spec)
             if plan.values[value].array is None and value not in plan.external:
                 plan.values[value].spec = spec
                 self._last[value] = value
                 continue
-            step.writes[k] = laid = plan.add(Value(spec))
-            self._last[value] = laid
+            step.writes[k] = copied = plan.add(Value(spec))
+            self._last[value] = copied
             if step.req[k] == OpReq.ADD:
-                after.append(copy_step(plan, step.node.name, laid, value, OpReq.ADD))
+                after.append(copy_step(plan, step.node.name, copied, value, OpReq.ADD))
             else:
-                after.append(reorder_step(plan, step.node.name, laid, value))
+                after.append(reorder_step(plan, step.node.name, copied, value))
             step.req = (*step.req[:k], OpReq.WRITE, *step.req[k + 1 :])
             self.reorders += 1
-        step.call, step.as_laid, step.view = call, as_laid, step.view and not after
+        step.call, step.takes_physical, step.view = call, takes_physical, step.view and not after
         self.converted += 1
         self.steps += [step, *after]
 
-    def _lies_both_ways(self, value: int) -> bool:
+    def _has_both_layouts(self, value: int) -> bool:
         _, channels, *spatial = self.plan.values[value].shape
         return channels == 1 or all(size == 1 for size in spatial)
 
@@ -266,10 +266,10 @@ class _Region:
             )
         return self._calls[key]
 
-    def _laid(self, call: CallSpec) -> CallSpec:
+    def _with_channels_last(self, call: CallSpec) -> CallSpec:
         key = (id(call), (), ())
         if key not in self._calls:
             sides = call.inputs, call.outputs
-            ins, outs = (tuple([ArraySpec(as_laid(self._spec(s)), s.dtype) for s in side]) for side in sides)
+            ins, outs = (tuple([ArraySpec(physical_shape(self._spec(s)), s.dtype) for s in side]) for side in sides)
             self._calls[key] = replace(call, inputs=ins, outputs=outs)
         return self._calls[key]

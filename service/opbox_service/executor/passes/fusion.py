@@ -141,7 +141,9 @@ class _Fusion:
         rule = op.get_attr("FExpression")
         if rule is None or OpReq.ADD in step.req or any((values[v].array or ("",))[0] == "aux" for v in step.reads):
             return None
-        if not step.as_laid and any(values[v].spec.layout != PLAIN for v in (*step.reads, *step.writes) if v >= 0):
+        if not step.takes_physical and any(
+            values[v].spec.layout != PLAIN for v in (*step.reads, *step.writes) if v >= 0
+        ):
             return None
         key = (op, id(step.node.params), id(call))
         if key not in self.known:
@@ -165,7 +167,7 @@ class _Fusion:
         values = self.plan.values
         joined: dict[_StepGroup, None] = {}
         ended: dict[_StepGroup, None] = {}
-        key = None if formulas is None else (formulas.shape, formulas.work, step.as_laid)
+        key = None if formulas is None else (formulas.shape, formulas.work, step.takes_physical)
         for i, v in enumerate(step.reads):
             part = values[v].part
             for group in self.owner.get(v if part is None else part.base, ()):
@@ -280,8 +282,14 @@ class _Fusion:
         reads = tuple([v for v, *_ in inputs])
         whole = combine(rows, [written[v] for v in outputs])
         outs = tuple([members[m].call.outputs[k] for m, k in (written[v] for v in outputs)])
-        laid = members[0].as_laid
-        alike = (id(whole.kernels), tuple(whole.numbers.items()), tuple(map(id, specs)), tuple(map(id, outs)), laid)
+        takes_physical = members[0].takes_physical
+        alike = (
+            id(whole.kernels),
+            tuple(whole.numbers.items()),
+            tuple(map(id, specs)),
+            tuple(map(id, outs)),
+            takes_physical,
+        )
         known = self.steps.get(alike)
         if known is None:
             params, call = FusedParams(formulas=whole), CallSpec(plan.device, tuple(specs), outs)
@@ -296,4 +304,6 @@ class _Fusion:
         _log.debug("fusion: %s", ", ".join(step.node.name for step in members))
         req = (OpReq.WRITE,) * len(outputs)
         stands_for = tuple([one for step in members for one in step.members or (step,)])
-        return Step(node, kernel, call, reads, outputs, req, inplace=inplace, as_laid=laid, members=stands_for)
+        return Step(
+            node, kernel, call, reads, outputs, req, inplace=inplace, takes_physical=takes_physical, members=stands_for
+        )

@@ -48,7 +48,7 @@ class _PartsInPlace:
                 self.readers.setdefault(v, []).append(t)
         self.replaced: dict[int, list[Step]] = {}
         self.calls: dict[Any, CallSpec] = {}
-        self.laid: dict[Any, list[tuple[int, tuple[int, ...]]]] = {}
+        self.offsets: dict[Any, list[tuple[int, tuple[int, ...]]]] = {}
 
     def run(self, slicing: Sequence[int]) -> None:
         """Rewrite the plan."""
@@ -84,23 +84,23 @@ class _PartsInPlace:
             return
         if any(not self._is_elementwise(self.plan.steps[r]) for v in slices for r in self.readers.get(v, ())):
             return
-        laid = self._laid(step, values[source].spec)
-        if not laid:
+        offsets = self._offsets(step, values[source].spec)
+        if not offsets:
             return
         origin = self.plan.steps[maker]
         if self._goes_through(maker, origin) and self.live.change(
             dict.fromkeys(origin.reads, t), [source], self.live.peak
         ):
-            self._compute_slices(t, step, maker, origin, laid)
+            self._compute_slices(t, step, maker, origin, offsets)
 
     def _compute_slices(
-        self, t: int, step: Step, maker: int, origin: Step, laid: list[tuple[int, tuple[int, ...]]]
+        self, t: int, step: Step, maker: int, origin: Step, offsets: list[tuple[int, tuple[int, ...]]]
     ) -> None:
         """Put a step for each slice in the place of the one for the whole."""
         plan, node = self.plan, origin.node
         assert node.op is not None
         slices: list[Step] = []
-        for v, (begin, strides) in zip(step.writes, laid, strict=True):
+        for v, (begin, strides) in zip(step.writes, offsets, strict=True):
             if v == UNWANTED:
                 continue
             spec = plan.values[v].spec
@@ -150,11 +150,11 @@ class _PartsInPlace:
                 return
             if not self._is_elementwise(self.plan.steps[maker]):
                 return
-        laid = self._laid(step, values[target].spec)
+        offsets = self._offsets(step, values[target].spec)
         # The whole is there from the first part on.
-        if not laid or not self._fits(target, min(maker for maker in makers if maker is not None), t, step.reads):
+        if not offsets or not self._fits(target, min(maker for maker in makers if maker is not None), t, step.reads):
             return
-        for v, (begin, strides) in zip(step.reads, laid, strict=True):
+        for v, (begin, strides) in zip(step.reads, offsets, strict=True):
             values[v].part = self._part(target, begin, strides)
         self.replaced[t] = []
         _log.debug("parts in place: %s", step.node.name)
@@ -177,19 +177,19 @@ class _PartsInPlace:
         outer = self.plan.values[whole].part
         return Part(whole, begin, strides) if outer is None else Part(outer.base, outer.begin + begin, strides)
 
-    def _laid(self, step: Step, spec: ArraySpec) -> list[tuple[int, tuple[int, ...]]]:
+    def _offsets(self, step: Step, spec: ArraySpec) -> list[tuple[int, tuple[int, ...]]]:
         """Return the first byte and strides of each part of an array; none where their rows are short."""
         assert step.node.op is not None
         key = (step.node.op, id(step.node.params), spec)
-        if key not in self.laid:
+        if key not in self.offsets:
             array = np.empty(spec.shape, spec.dtype)
             at = array.__array_interface__["data"][0]
             views = step.node.op.get_attr("FParts")(step.node.params, array)
             long = all(
                 view.ndim and view.shape[-1] >= SHORT_ROW and view.strides[-1] == spec.dtype.itemsize for view in views
             )
-            self.laid[key] = [(v.__array_interface__["data"][0] - at, v.strides) for v in views] if long else []
-        return self.laid[key]
+            self.offsets[key] = [(v.__array_interface__["data"][0] - at, v.strides) for v in views] if long else []
+        return self.offsets[key]
 
     def _is_free(self, v: int) -> bool:
         """Return whether a value may lie anywhere."""
@@ -211,7 +211,7 @@ class _PartsInPlace:
     def _is_elementwise(self, step: Step) -> bool:
         """Return whether a step computes element by element, on arrays that may have strides."""
         op = step.node.op
-        if op is None or step.view or step.as_laid or step.kernel.level != "reference":
+        if op is None or step.view or step.takes_physical or step.kernel.level != "reference":
             return False
         rule = op.get_attr("FExpression")
         if rule is None or any(req not in (OpReq.WRITE, OpReq.NULL) for req in step.req):
