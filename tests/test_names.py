@@ -27,8 +27,6 @@ ONE_THING_TWICE = {
 }
 """Class names that stand twice, with the reason."""
 KNOWN = {
-    "lot": 12,
-    "lots": 7,
     "recipe": 92,
     "recipes": 16,
     "rectifies": 11,

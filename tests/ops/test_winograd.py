@@ -32,12 +32,12 @@ pytestmark = [needs_onednn, needs_vectors]
 LAST = (0, 3, 1, 2)
 SMALL = "few tiles at a time"
 WHOLE = "the whole weight transformed"
-OWN = "lots of a thread's own"
+OWN = "blocks of a thread's own"
 PACKABLE = "packable"
 
 
 @pytest.fixture
-def lots() -> str:
+def tiling() -> str:
     """How tiles are put together, unless a test is run for some of these ways."""
     return ""
 
@@ -49,21 +49,21 @@ def worth() -> float | None:
 
 
 @pytest.fixture(autouse=True)
-def _of_every_size(lots: str, worth: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _of_every_size(tiling: str, worth: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it would take is computed; with SMALL five tiles at a time, and so on."""
     if worth is not None:
         monkeypatch.setattr(winograd_convolution, "WORTH", worth)
-    if lots in (WHOLE, OWN):
+    if tiling in (WHOLE, OWN):
         for limit in ("MAX_TILES_ON_THE_FLY", "MAX_TILES_ON_THE_FLY_SMALL", "MAX_TILES_ON_THE_FLY_SUMMED"):
             monkeypatch.setattr(winograd_convolution, limit, 0)
-    if lots == WHOLE:
+    if tiling == WHOLE:
         monkeypatch.setattr(winograd_convolution, "BLOCK_WEIGHT_BYTES", 0)
-    if lots == OWN:
+    if tiling == OWN:
         monkeypatch.setattr(winograd_convolution, "MAX_BLOCK_TILES", 13)
         monkeypatch.setattr(tiles, "MIN_PART_TILES", 5)
-    if lots in (WHOLE, OWN, PACKABLE):
+    if tiling in (WHOLE, OWN, PACKABLE):
         monkeypatch.setattr(winograd_convolution, "MIN_TILES_PACKED", 0)
-    if lots in (SMALL, WHOLE):
+    if tiling in (SMALL, WHOLE):
         for limit in ("TILES", "SUMMED_TILES"):
             monkeypatch.setattr(winograd_convolution, limit, 5)
         for limit in ("TILE_BYTES", "SUMMED_BYTES"):
@@ -130,7 +130,7 @@ LAYERS = [
     Layer(2, (5, 12), 32, 80, pad=(0, 3), taps=5),
 ]
 SIZES = pytest.mark.parametrize("layer", LAYERS, ids=str)
-MIN_BLOCKS = pytest.mark.parametrize("lots", ["", SMALL, WHOLE, OWN, PACKABLE])
+TILINGS = pytest.mark.parametrize("tiling", ["", SMALL, WHOLE, OWN, PACKABLE])
 
 
 def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
@@ -162,10 +162,10 @@ def assert_close(result: Array, expected: Array) -> None:
 
 
 @SIZES
-@MIN_BLOCKS
+@TILINGS
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("adds", [True, False], ids=["added", "written"])
-def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
+def test_a_convolution(layer: Layer, tiling: str, bias: bool, adds: bool) -> None:
     data, weight, before = layer.arrays()
     added = np.linspace(-1, 1, layer.filters, dtype=np.float32)
     memory = MemoryFormat.plain(added.shape, "float32") if bias else None
@@ -180,7 +180,7 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
     assert not allocated
     assert_close(out, by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
     many = recipe.tiling.all >= winograd_convolution.MIN_TILES_PACKED
-    assert bool(recipe.packs) == (lots in (WHOLE, OWN, PACKABLE) or many)
+    assert bool(recipe.packs) == (tiling in (WHOLE, OWN, PACKABLE) or many)
     if recipe.packs:
         recipe.packed(scratch(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
         np.testing.assert_array_equal(packed, out)
@@ -192,8 +192,8 @@ def test_a_convolution(layer: Layer, lots: str, bias: bool, adds: bool) -> None:
 
 
 @SIZES
-@MIN_BLOCKS
-def test_the_gradient_of_data(layer: Layer, lots: str) -> None:
+@TILINGS
+def test_the_gradient_of_data(layer: Layer, tiling: str) -> None:
     _, weight, gout = layer.arrays()
     d, w, o = layer.memories
     recipe = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
@@ -207,10 +207,10 @@ def test_the_gradient_of_data(layer: Layer, lots: str) -> None:
 
 
 @SIZES
-@MIN_BLOCKS
+@TILINGS
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("last", [True, False], ids=["OHWI", "OIHW"])
-def test_the_gradient_of_the_weight(layer: Layer, lots: str, bias: bool, last: bool) -> None:
+def test_the_gradient_of_the_weight(layer: Layer, tiling: str, bias: bool, last: bool) -> None:
     data, _, gout = layer.arrays()
     d, w, o = layer.memories
     if last:
@@ -419,9 +419,9 @@ WIDTHS = {
 
 
 @pytest.mark.parametrize("layer", [LAYERS[5], LAYERS[6], *LAYERS[-6:]], ids=str)
-@pytest.mark.parametrize("lots", ["", OWN])
+@pytest.mark.parametrize("tiling", ["", OWN])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_vectors_of_16_and_of_8(layer: Layer, lots: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_of_16_and_of_8(layer: Layer, tiling: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a processor with AVX-512 computes, on one without it too, and the other way round."""
     kernel = compiled_text(WIDTHS[width], layer.taps)
     assert kernel is not None

@@ -102,7 +102,7 @@ class Tiling:
         pad: rows and columns of zeros around data; fewer than `taps`.
         tiles: how many are worked off together.
         taps: rows and columns of the windows, one of `KERNELS`.
-        lots: whether these tiles are a thread's own, and not divided among the threads.
+        own_blocks: whether these tiles are a thread's own, and not divided among the threads.
         rectifies: whether out is the larger of the convolution and 0; NaN stays NaN.
     """
 
@@ -111,7 +111,7 @@ class Tiling:
     pad: tuple[int, int]
     tiles: int
     taps: int
-    lots: bool = False
+    own_blocks: bool = False
     rectifies: bool = False
 
     @property
@@ -120,14 +120,14 @@ class Tiling:
         height, width = (n + 2 * p - (self.taps - 1) for n, p in zip(self.data[1:3], self.pad, strict=True))
         return _count((self.data[0], height, width), self.taps)
 
-    def in_lots(self, tiles: int) -> Tiling:
-        """The same with lots of so many tiles for the threads; 0 leaves it as it is."""
-        return replace(self, tiles=tiles, lots=True) if tiles else self
+    def in_blocks(self, tiles: int) -> Tiling:
+        """The same with blocks of so many tiles for the threads; 0 leaves it as it is."""
+        return replace(self, tiles=tiles, own_blocks=True) if tiles else self
 
     @property
     def parts(self) -> int:
-        """That the gradient of the transformed weight is added up in: more than one of lots, by all tiles alone."""
-        if not self.lots:
+        """That the gradient of the transformed weight is added up in: more than one of blocks, by all tiles alone."""
+        if not self.own_blocks:
             return 1
         parts = min(_MAX_PARTS, self.all // MIN_PART_TILES)
         return 1 << max(0, parts.bit_length() - 1)
@@ -156,9 +156,9 @@ class Winograd:
     _weight_gradient: Any
     _few: Any
     _few_sums: Any
-    _lots: Any
-    _lot_data_gradient: Any
-    _lot_sums: Any
+    _blocks: Any
+    _block_data_gradient: Any
+    _block_sums: Any
 
     def tiles(self, out: tuple[int, ...]) -> int:
         """Tiles of an array out (batch, height, width, …)."""
@@ -176,7 +176,7 @@ class Winograd:
         """Numbers of a transformed weight, or of the sums that its gradient comes from."""
         return ELEMENTS * (self.padded(filters) * channels + _AHEAD)
 
-    def most_of_lot(self, channels: int) -> int:
+    def max_block_tiles(self, channels: int) -> int:
         """Tiles of so many channels that a thread has room for: by eights, as products take up to eight rows."""
         return min(
             _MAX_BLOCK_TILES, (_BLOCK_NUMBERS // ELEMENTS - _AHEAD) // (self.in_vectors(channels) + _AHEAD) // 8 * 8
@@ -185,9 +185,9 @@ class Winograd:
     def scratch(self, tiling: Tiling) -> tuple[int, int]:
         """Numbers of the tiles that are worked off together, transformed: of data, and of out or its gradient.
 
-        None for lots, which are in the threads' stacks.
+        None for blocks, which are in the threads' stacks.
         """
-        if tiling.lots:
+        if tiling.own_blocks:
             return 0, 0
         of_tile = self.in_vectors(tiling.data[3]) + _AHEAD, self.padded(tiling.filters)
         return ELEMENTS * (tiling.tiles * of_tile[0] + _AHEAD), ELEMENTS * (tiling.tiles * of_tile[1] + _AHEAD)
@@ -222,9 +222,9 @@ class Winograd:
 
         `norm` is that of `Tiling.sizes`.
         """
-        assert not tiling.lots or tiling.tiles <= self.most_of_lot(tiling.data[3])
+        assert not tiling.own_blocks or tiling.tiles <= self.max_block_tiles(tiling.data[3])
         sizes = tiling.sizes(norm)
-        function, scratches = (self._lots, ()) if tiling.lots else (self._forward, scratch)
+        function, scratches = (self._blocks, ()) if tiling.own_blocks else (self._forward, scratch)
         places = [None if array is None else array.ctypes.data for array in (*arrays, *scratches)]
         return c_call(function, (*places, byref(sizes), adds), (arrays, scratch, sizes, norm))
 
@@ -232,13 +232,13 @@ class Winograd:
         """Return a call that writes the gradient of data; arrays are gout, transformed weight and that gradient.
 
         Args:
-            tiling: of the convolution itself, in lots of whole images.
+            tiling: of the convolution itself, in blocks of whole images.
             arrays: the weight's first two axes are exchanged before it is transformed.
         """
-        assert tiling.lots
-        assert tiling.tiles <= self.most_of_lot(tiling.filters)
+        assert tiling.own_blocks
+        assert tiling.tiles <= self.max_block_tiles(tiling.filters)
         sizes = tiling.sizes()
-        return c_call(self._lot_data_gradient, (*[a.ctypes.data for a in arrays], byref(sizes)), (arrays, sizes))
+        return c_call(self._block_data_gradient, (*[a.ctypes.data for a in arrays], byref(sizes)), (arrays, sizes))
 
     def sums(
         self, tiling: Tiling, arrays: tuple[Array, Array, Array], scratch: tuple[Array, Array]
@@ -249,10 +249,10 @@ class Winograd:
         """
         data, gout, target = arrays
         sizes = tiling.sizes()
-        if tiling.lots:
-            assert tiling.tiles <= self.most_of_lot(max(tiling.data[3], self.padded(tiling.filters)))
+        if tiling.own_blocks:
+            assert tiling.tiles <= self.max_block_tiles(max(tiling.data[3], self.padded(tiling.filters)))
             places = [array.ctypes.data for array in arrays]
-            return c_call(self._lot_sums, (*places, byref(sizes), tiling.parts), (arrays, sizes))
+            return c_call(self._block_sums, (*places, byref(sizes), tiling.parts), (arrays, sizes))
         places = [array.ctypes.data for array in (data, gout, *scratch, target)]
         return c_call(self._sums, (*places, byref(sizes)), (arrays, scratch, sizes))
 
@@ -333,9 +333,9 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "opbox_winograd_weight_gradient": [*[c_void_p] * 3, c_long],
     "opbox_winograd_few": [*[c_void_p] * 7, c_int],
     "opbox_winograd_few_sums": [c_void_p] * 7,
-    "opbox_winograd_lots": [*[c_void_p] * 5, c_int],
-    "opbox_winograd_lot_data_gradient": [c_void_p] * 4,
-    "opbox_winograd_lot_sums": [*[c_void_p] * 4, c_long],
+    "opbox_winograd_blocks": [*[c_void_p] * 5, c_int],
+    "opbox_winograd_block_data_gradient": [c_void_p] * 4,
+    "opbox_winograd_block_sums": [*[c_void_p] * 4, c_long],
 }
 """Of the functions, in the order of `Winograd`'s attributes."""
 

@@ -4,7 +4,7 @@ oneDNN 3.2 has none for float32. Of arrays whose channels lie last, with windows
 filters or more, they take two fifths to nine tenths of the time (`benchmarks/results/cpu-decisions.md`). A transformed
 weight takes four times the memory of one of 3 x 3, and one and a half times that of one of 5 x 5.
 
-- A small one stays in every core's cache: threads take lots of tiles of their own.
+- A small one stays in every core's cache: threads take blocks of tiles of their own.
 - A large one is divided among the threads, and read once for many tiles.
 - Beside few tiles it is transformed where it is multiplied, some filters at a time, and is nowhere as a whole.
 
@@ -48,7 +48,7 @@ TILE_BYTES = 2 << 20
 """That the transformed tiles take where there are more of them: 0.5 to 4 MiB take the same time."""
 SUMMED_TILES = 96
 SUMMED_BYTES = 4 << 20
-"""The same for the gradient of the weight, which adds to as much memory for each lot."""
+"""The same for the gradient of the weight, which adds to as much memory for each block."""
 
 MAX_TILES_ON_THE_FLY = 128
 """Maximum number of tiles for which a weight is transformed where it is multiplied, unless it is packed.
@@ -69,7 +69,7 @@ MAX_TILES_ON_THE_FLY_SUMMED = 64
 BLOCK_WEIGHT_BYTES = 1 << 20
 """Maximum size of a transformed weight for each thread to compute blocks of its own, and read all of it.
 
-Two threads, ms, tiles divided among them and in lots: 64 channels of 8 x 56 x 56 2.7 and 2.5, the gradient of the
+Two threads, ms, tiles divided among them and in blocks: 64 channels of 8 x 56 x 56 2.7 and 2.5, the gradient of the
 weight 4.5 and 2.4; 128 channels of 8 x 28 x 28, whose transformed weight takes 2.4 MB, 2.4 and 3.2, 3.0 and 3.6.
 """
 MAX_BLOCK_TILES = 48
@@ -116,7 +116,7 @@ class WinogradConvolution:
         tiling: data and out.
         operands: as in a `Recipe`.
         few: whether the weight is transformed where it is multiplied, unless it is packed.
-        lot: tiles of a lot that is a thread's own; 0 where `tiling`'s are divided among the threads.
+        block_tiles: tiles of a block that is a thread's own; 0 where `tiling`'s are divided among the threads.
         adds: whether it adds to what is in out.
         rotated: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
     """
@@ -125,7 +125,7 @@ class WinogradConvolution:
     tiling: Tiling
     operands: tuple[Operand, ...]
     few: bool
-    lot: int
+    block_tiles: int
     adds: bool = False
     rotated: bool = False
 
@@ -153,7 +153,7 @@ class WinogradConvolution:
     @property
     def _whole_tiling(self) -> Tiling:
         """The tiles that are worked off together where the whole weight is transformed."""
-        return self.tiling.in_lots(self.lot)
+        return self.tiling.in_blocks(self.block_tiles)
 
     @property
     def _few_tiling(self) -> Tiling:
@@ -203,7 +203,7 @@ class WinogradDataGradient:
 
     Attributes:
         kernel, operands: as of `WinogradConvolution`.
-        tiling: the convolution's, in lots of whole images.
+        tiling: the convolution's, in blocks of whole images.
     """
 
     kernel: Winograd
@@ -239,14 +239,14 @@ class WinogradWeightGradient:
     """A recipe for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
 
     Attributes:
-        kernel, tiling, operands, few, lot: as of `WinogradConvolution`.
+        kernel, tiling, operands, few, block_tiles: as of `WinogradConvolution`.
     """
 
     kernel: Winograd
     tiling: Tiling
     operands: tuple[Operand, ...]
     few: bool
-    lot: int
+    block_tiles: int
 
     @property
     def implementation(self) -> str:
@@ -268,7 +268,7 @@ class WinogradWeightGradient:
 
     @property
     def _whole_tiling(self) -> Tiling:
-        return self.tiling.in_lots(self.lot)
+        return self.tiling.in_blocks(self.block_tiles)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
         """Return a call that writes the gradients; arguments are those of `Recipe.bind`."""
@@ -304,10 +304,10 @@ def winograd_convolution(
     if kernel is None:
         return None
     tiling = _tiling(kernel, data, out, window[2], TILES, TILE_BYTES)
-    few, lot = _is_of_few(kernel, tiling), _lot(kernel, tiling, data.shape[1])
-    if not _pays(kernel, data, out, tiling.all, WEIGHT * (not (few or lot)), (DIRECT, READ)):
+    few, block_tiles = _is_of_few(kernel, tiling), _block_tiles(kernel, tiling, data.shape[1])
+    if not _pays(kernel, data, out, tiling.all, WEIGHT * (not (few or block_tiles)), (DIRECT, READ)):
         return None
-    return WinogradConvolution(kernel, tiling, forward_operands(data, weight, bias, out), few, lot, adds)
+    return WinogradConvolution(kernel, tiling, forward_operands(data, weight, bias, out), few, block_tiles, adds)
 
 
 def winograd_data_gradient(
@@ -323,10 +323,10 @@ def winograd_data_gradient(
         return WinogradDataGradient(kernel, in_images, operands) if pays else None
     pad = tuple([kernel.taps - 1 - rows for rows in window[2]])
     tiling = _tiling(kernel, gout, data, pad, TILES, TILE_BYTES)
-    few, lot = _is_of_few(kernel, tiling), _lot(kernel, tiling, gout.shape[1])
-    if not _pays(kernel, gout, data, tiling.all, WEIGHT * (not (few or lot)), costs):
+    few, block_tiles = _is_of_few(kernel, tiling), _block_tiles(kernel, tiling, gout.shape[1])
+    if not _pays(kernel, gout, data, tiling.all, WEIGHT * (not (few or block_tiles)), costs):
         return None
-    return WinogradConvolution(kernel, tiling, operands, few, lot, rotated=True)
+    return WinogradConvolution(kernel, tiling, operands, few, block_tiles, rotated=True)
 
 
 def winograd_weight_gradient(
@@ -338,11 +338,14 @@ def winograd_weight_gradient(
         return None
     tiling = _tiling(kernel, data, gout, window[2], SUMMED_TILES, SUMMED_BYTES)
     small = _is_small(kernel, tiling)
-    few, lot = not small and tiling.all <= min(MAX_TILES_ON_THE_FLY_SUMMED, tiling.tiles), _summed_lot(kernel, tiling)
+    few, block_tiles = (
+        not small and tiling.all <= min(MAX_TILES_ON_THE_FLY_SUMMED, tiling.tiles),
+        _summed_block_tiles(kernel, tiling),
+    )
     costs = DIRECT_SUMMED, REORDERED_SUMMED
     if not _pays(kernel, data, gout, tiling.all, SUMMED_WEIGHT * (not (few or small)), costs):
         return None
-    return WinogradWeightGradient(kernel, tiling, weight_gradient_operands(gout, data, weight, bias), few, lot)
+    return WinogradWeightGradient(kernel, tiling, weight_gradient_operands(gout, data, weight, bias), few, block_tiles)
 
 
 def _kernel(data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window) -> Winograd | None:
@@ -400,7 +403,7 @@ def _tiling(
 
 
 def _of_whole_images(kernel: Winograd, gout: MemoryFormat, data: MemoryFormat, pad: tuple[int, ...]) -> Tiling | None:
-    """The tiles of gout in lots of whole images, for data's gradient; None where they are not far fewer than data's.
+    """The tiles of gout in blocks of whole images, for data's gradient; None where they are not far fewer than data's.
 
     None too for large images and large weights.
     """
@@ -408,10 +411,10 @@ def _of_whole_images(kernel: Winograd, gout: MemoryFormat, data: MemoryFormat, p
     if not 0 < count <= FEWER * of_data:
         return None
     whole = Tiling(_physical_shape(data), gout.shape[1], (pad[0], pad[1]), count, kernel.taps)
-    of_image, most = count // data.shape[0], _most_of_lot(kernel, whole, gout.shape[1])
+    of_image, most = count // data.shape[0], _max_block_tiles(kernel, whole, gout.shape[1])
     if of_image > most:
         return None
-    return whole.in_lots(of_image * max(1, min(most // of_image, data.shape[0] // MIN_BLOCKS)))
+    return whole.in_blocks(of_image * max(1, min(most // of_image, data.shape[0] // MIN_BLOCKS)))
 
 
 def _is_small(kernel: Winograd, tiling: Tiling) -> bool:
@@ -423,29 +426,29 @@ def _is_of_few(kernel: Winograd, tiling: Tiling) -> bool:
     return tiling.all <= (MAX_TILES_ON_THE_FLY_SMALL if _is_small(kernel, tiling) else MAX_TILES_ON_THE_FLY)
 
 
-def _lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
-    """Tiles of a lot of a thread's own; arguments and 0 are those of `_most_of_lot`."""
-    most = _most_of_lot(kernel, tiling, channels)
+def _block_tiles(kernel: Winograd, tiling: Tiling, channels: int) -> int:
+    """Tiles of a block of a thread's own; arguments and 0 are those of `_max_block_tiles`."""
+    most = _max_block_tiles(kernel, tiling, channels)
     return min(most, max(MIN_BLOCK_TILES, tiling.all // MIN_BLOCKS // MIN_BLOCK_TILES * MIN_BLOCK_TILES))
 
 
-def _summed_lot(kernel: Winograd, tiling: Tiling) -> int:
-    """The same for the gradient of a weight, whose lots make parts of like size; 0 also where there is but one."""
-    most = _most_of_lot(kernel, tiling, max(tiling.data[3], kernel.padded(tiling.filters)))
-    parts = tiling.in_lots(most).parts
+def _summed_block_tiles(kernel: Winograd, tiling: Tiling) -> int:
+    """The same for the gradient of a weight, whose blocks make parts of like size; 0 also where there is but one."""
+    most = _max_block_tiles(kernel, tiling, max(tiling.data[3], kernel.padded(tiling.filters)))
+    parts = tiling.in_blocks(most).parts
     if parts < 2:
         return 0
     of_part = -(-tiling.all // parts)
     return -(-of_part // -(-of_part // most))
 
 
-def _most_of_lot(kernel: Winograd, tiling: Tiling, channels: int) -> int:
-    """How many tiles a thread takes at most; 0 where the transformed weight is too large for lots of their own.
+def _max_block_tiles(kernel: Winograd, tiling: Tiling, channels: int) -> int:
+    """How many tiles a thread takes at most; 0 where the transformed weight is too large for blocks of their own.
 
     Args:
         channels: of a tile, as many as a thread transforms at most.
     """
-    most = kernel.most_of_lot(channels)
+    most = kernel.max_block_tiles(channels)
     return min(most, MAX_BLOCK_TILES) if _is_small(kernel, tiling) and most >= MIN_BLOCK_TILES else 0
 
 

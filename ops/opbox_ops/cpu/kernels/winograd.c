@@ -161,4 +161,4 @@ void opbox_winograd_weight_gradient(const float *du, const Weight *gw, const flo
 }
 
 #include "winograd_few.h"
-#include "winograd_lots.h"
+#include "winograd_blocks.h"

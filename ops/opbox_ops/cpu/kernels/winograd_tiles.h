@@ -362,7 +362,7 @@ static inline void transform_gradient(const Sizes *s, const Grid *g, const float
     }
 }
 
-/* z [element][panel][tile][PANEL] of tile t of a lot, whose place in gy is `at`. */
+/* z [element][panel][tile][PANEL] of tile t of a block, whose place in gy is `at`. */
 static inline void transform_gradients(const Sizes *s, const Grid *g, const float *gy, Place at, long t, float *z,
                                        long of_z)
 {

@@ -1,19 +1,19 @@
-/* Winograd's convolution by lots of tiles.
+/* Winograd's convolution by blocks of tiles.
 
    Where a transformed weight stays in a core's second cache, nothing is gained by dividing it among the threads, and
-   much is lost: what one has transformed another reads, out of the first one's cache. So a thread takes a lot of
+   much is lost: what one has transformed another reads, out of the first one's cache. So a thread takes a block of
    tiles, transforms, multiplies and transforms them back, and waits for no other. */
 #pragma once
 
 #include "winograd_tiles.h"
 
-/* A lot has MAX_BLOCK_TILES at most, and BLOCK_NUMBERS numbers of transformed data or gradients. */
+/* A block has MAX_BLOCK_TILES at most, and BLOCK_NUMBERS numbers of transformed data or gradients. */
 enum { BLOCK_NUMBERS = 1 << 17, MAX_BLOCK_TILES = 48 };
 
 /* m [element][tile][PANEL] of a panel of u, of `panels`: the products of all elements of `count` tiles, whose rows of
    `terms` numbers lie `row` apart in v. */
-static inline void multiply_lot(const float *v, long of_v, long row, const float *u, long panels, long panel, float *m,
-                                long of_m, long count, long terms)
+static inline void multiply_block(const float *v, long of_v, long row, const float *u, long panels, long panel,
+                                  float *m, long of_m, long count, long terms)
 {
     for (int e = 0; e < 36; e++)
         for (long k = 0; k < terms; k += DEPTH)
@@ -21,28 +21,28 @@ static inline void multiply_lot(const float *v, long of_v, long row, const float
                      m + e * of_m, PANEL, count, MIN(terms - k, DEPTH), k > 0);
 }
 
-/* y, as opbox_winograd gives it, to the bit, in lots of sizes->tiles tiles. */
-void opbox_winograd_lots(const float *restrict x, const float *restrict u, const float *bias, float *restrict y,
-                         const Sizes *sizes, int adds)
+/* y, as opbox_winograd gives it, to the bit, in blocks of sizes->tiles tiles. */
+void opbox_winograd_blocks(const float *restrict x, const float *restrict u, const float *bias, float *restrict y,
+                           const Sizes *sizes, int adds)
 {
     const Sizes s = *sizes;
     const Grid g = grid_of(&s);
     const long row = padded(s.channels), of_v = s.tiles * row + AHEAD, of_m = s.tiles * PANEL + AHEAD;
     const int threads = omp_get_max_threads();
-    Share lots[threads];
-    GIVE(lots, (g.all + s.tiles - 1) / s.tiles);
+    Share blocks[threads];
+    GIVE(blocks, (g.all + s.tiles - 1) / s.tiles);
     THREADS
     {
         float v[BLOCK_NUMBERS] __attribute__((aligned(64)));
         float m[36 * (MAX_BLOCK_TILES * PANEL + AHEAD)] __attribute__((aligned(64)));
-        SHARED(lots, lot, 1) {
-            const long first = lot * s.tiles, count = count_of(&s, &g, first);
+        SHARED(blocks, block, 1) {
+            const long first = block * s.tiles, count = count_of(&s, &g, first);
             const Place begin = place_of(&g, first);
             Place at = begin;
             for (long t = 0; t < count; t++, at = next_place(&g, at))
                 for (long c = 0; c < s.channels; c += WIDTH) transform_data(&s, x, c, at, v + t * row + c, of_v);
             for (long panel = 0; panel < g.panels; panel++) {
-                multiply_lot(v, of_v, row, u, g.panels, panel, m, of_m, count, s.channels);
+                multiply_block(v, of_v, row, u, g.panels, panel, m, of_m, count, s.channels);
                 at = begin;
                 for (long t = 0; t < count; t++, at = next_place(&g, at))
                     for (long k = 0; k < MIN(PANEL, s.filters - panel * PANEL); k += WIDTH)
@@ -92,24 +92,24 @@ static inline __attribute__((always_inline)) void add_tile(const Sizes *s, Place
 }
 
 /* gx of the same convolution: B ((G w G.T) * (A gy A.T)) B.T, summed over the tiles of gy, which are fewer than those
-   of gx where windows are not all over padding. A lot is of whole images. u is of a weight whose filters are the
+   of gx where windows are not all over padding. A block is of whole images. u is of a weight whose filters are the
    convolution's channels. */
-void opbox_winograd_lot_data_gradient(const float *restrict gy, const float *restrict u, float *restrict gx,
-                                      const Sizes *sizes)
+void opbox_winograd_block_data_gradient(const float *restrict gy, const float *restrict u, float *restrict gx,
+                                        const Sizes *sizes)
 {
     const Sizes s = *sizes;
     const Grid g = grid_of(&s);
     const long row = padded(s.filters), of_v = s.tiles * row + AHEAD, of_m = s.tiles * PANEL + AHEAD;
     const long panels = (s.channels + PANEL - 1) / PANEL, of_image = s.height * s.width * s.channels;
     const int threads = omp_get_max_threads();
-    Share lots[threads];
-    GIVE(lots, (g.all + s.tiles - 1) / s.tiles);
+    Share blocks[threads];
+    GIVE(blocks, (g.all + s.tiles - 1) / s.tiles);
     THREADS
     {
         float v[BLOCK_NUMBERS] __attribute__((aligned(64)));
         float m[36 * (MAX_BLOCK_TILES * PANEL + AHEAD)] __attribute__((aligned(64)));
-        SHARED(lots, lot, 1) {
-            const long first = lot * s.tiles, count = count_of(&s, &g, first);
+        SHARED(blocks, block, 1) {
+            const long first = block * s.tiles, count = count_of(&s, &g, first);
             const Place begin = place_of(&g, first);
             Place at = begin;
             memset(gx + begin.image * of_image, 0, count / (g.down * g.across) * of_image * sizeof *gx);
@@ -117,7 +117,7 @@ void opbox_winograd_lot_data_gradient(const float *restrict gy, const float *res
                 for (long k = 0; k < s.filters; k += WIDTH)
                     transform_gradient(&s, &g, gy, at, k, v + t * row + k, of_v);
             for (long panel = 0; panel < panels; panel++) {
-                multiply_lot(v, of_v, row, u, panels, panel, m, of_m, count, s.filters);
+                multiply_block(v, of_v, row, u, panels, panel, m, of_m, count, s.filters);
                 at = begin;
                 for (long t = 0; t < count; t++, at = next_place(&g, at)) {
                     const long down = at.row - s.above, right = at.column - s.before;
@@ -132,15 +132,15 @@ void opbox_winograd_lot_data_gradient(const float *restrict gy, const float *res
     }
 }
 
-/* du as opbox_winograd_sums has it, of `parts` parts of the lots, each of which is added up in order: what comes out
+/* du as opbox_winograd_sums has it, of `parts` parts of the blocks, each of which is added up in order: what comes out
    does not depend on who adds up which. */
-void opbox_winograd_lot_sums(const float *restrict x, const float *restrict gy, float *restrict du, const Sizes *sizes,
-                             long parts)
+void opbox_winograd_block_sums(const float *restrict x, const float *restrict gy, float *restrict du,
+                               const Sizes *sizes, long parts)
 {
     const Sizes s = *sizes;
     const Grid g = grid_of(&s);
     const long row = padded(s.channels) + AHEAD, of_v = s.tiles * row + AHEAD, of_u = u_numbers(g.panels, s.channels);
-    const long of_z = s.tiles * g.panels * PANEL + AHEAD, lots = (g.all + s.tiles - 1) / s.tiles;
+    const long of_z = s.tiles * g.panels * PANEL + AHEAD, blocks = (g.all + s.tiles - 1) / s.tiles;
     const int threads = omp_get_max_threads();
     Share jobs[threads];
     GIVE(jobs, parts);
@@ -148,9 +148,9 @@ void opbox_winograd_lot_sums(const float *restrict x, const float *restrict gy, 
     {
         float v[BLOCK_NUMBERS] __attribute__((aligned(64))), z[BLOCK_NUMBERS] __attribute__((aligned(64)));
         SHARED(jobs, part, 1) {
-            const long begin = lots * part / parts, end = lots * (part + 1) / parts;
-            for (long lot = begin; lot < end; lot++) {
-                const long first = lot * s.tiles, count = count_of(&s, &g, first);
+            const long begin = blocks * part / parts, end = blocks * (part + 1) / parts;
+            for (long block = begin; block < end; block++) {
+                const long first = block * s.tiles, count = count_of(&s, &g, first);
                 Place at = place_of(&g, first);
                 for (long t = 0; t < count; t++, at = next_place(&g, at)) {
                     for (long c = 0; c < s.channels; c += WIDTH) transform_data(&s, x, c, at, v + t * row + c, of_v);
@@ -160,7 +160,7 @@ void opbox_winograd_lot_sums(const float *restrict x, const float *restrict gy, 
                     for (long panel = 0; panel < g.panels; panel++)
                         all_rows(v + e * of_v, 1, row, z + e * of_z + panel * s.tiles * PANEL,
                                  du + part * 36 * of_u + e * of_u + panel * s.channels * PANEL, PANEL, s.channels,
-                                 count, lot > begin);
+                                 count, block > begin);
             }
         }
     }
