@@ -18,14 +18,14 @@ def plain(data: Any, **attrs: Any) -> Any:
     return mx.sym.BatchNorm(data, name="norm", **attrs)
 
 
-def rectified(data: Any, **attrs: Any) -> Any:
+def batch_norm_relu(data: Any, **attrs: Any) -> Any:
     return mx.sym.Activation(plain(data, **attrs), act_type="relu")
 
 
 def behind_a_convolution(data: Any, **attrs: Any) -> Any:
     for name in ("one", "two"):
         data = mx.sym.Convolution(data, kernel=(3, 3), pad=(1, 1), num_filter=32, name=name)
-        data = data if name == "two" else rectified(data, **attrs)
+        data = data if name == "two" else batch_norm_relu(data, **attrs)
     return data
 
 
@@ -39,7 +39,7 @@ def at_once(data: Any, **attrs: Any) -> Any:
 
 NETWORKS = {
     "plain": plain,
-    "relu": rectified,
+    "relu": batch_norm_relu,
     "convolution": behind_a_convolution,
     "dropout": with_dropout,
     "at once": at_once,

@@ -106,15 +106,15 @@ def test_the_definition(
     kernel.product(sizes, (a, b, added, apart), sums=sums, addend=out)()
     np.testing.assert_array_equal(apart, target)
     if sizes.slabs == 1 and not sides[0]:
-        kernel.product(sizes, (a, b, added, target), sums=sums, rectifies=True)()
+        kernel.product(sizes, (a, b, added, target), sums=sums, relu=True)()
         np.testing.assert_array_equal(target, np.maximum(out, 0))
-        kernel.product(sizes, (a, b, added, target), packed=packed, sums=sums, addend=out, rectifies=True)()
+        kernel.product(sizes, (a, b, added, target), packed=packed, sums=sums, addend=out, relu=True)()
         np.testing.assert_array_equal(target, np.maximum(apart, 0))
         norm = numbers(3, sizes.padded, seed=3)
         mean, scale, shift = norm[:, : sizes.columns]
         kernel.product(sizes, (a, b, added, target), sums=sums, norm=norm)()
         np.testing.assert_array_equal(target, (out - mean) * scale + shift)
-        kernel.product(sizes, (a, b, added, target), packed=packed, addend=out, norm=norm, rectifies=True)()
+        kernel.product(sizes, (a, b, added, target), packed=packed, addend=out, norm=norm, relu=True)()
         np.testing.assert_array_equal(target, np.maximum((apart - mean) * scale + shift, 0))
     with counted() as allocated:
         run()
@@ -128,7 +128,7 @@ def test_what_is_not_a_number_stays_where_a_product_rectifies(kernel: BlockedPro
     a[2, 5], a[4, 280], b[20, 7] = np.nan, np.inf, np.nan
     out, target = np.empty((7, 21), np.float32), np.empty((7, 21), np.float32)
     kernel.product(sizes, (a, b, None, out))()
-    kernel.product(sizes, (a, b, None, target), rectifies=True)()
+    kernel.product(sizes, (a, b, None, target), relu=True)()
     np.testing.assert_array_equal(target, np.maximum(out, 0))
     assert np.isnan(target[2]).all()
     assert np.isnan(target[:, 20]).all()

@@ -12,7 +12,7 @@ from opbox_ops.cpu.algorithms import blocked_product as blocks
 from opbox_ops.cpu.algorithms.blocked_product import TEXT, blocked_product, compiled
 from opbox_ops.cpu.computes import split_convolution as module
 from opbox_ops.cpu.computes.convolution import backward_data_recipe, forward_by_images
-from opbox_ops.cpu.computes.rectified import rectified
+from opbox_ops.cpu.computes.relu_epilogue import with_relu
 from opbox_ops.cpu.computes.split_convolution import SplitConvolution, split_convolution, split_data_gradient
 from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from tests.allocations import counted
@@ -98,11 +98,11 @@ def test_forward(layer: Layer, bias: bool) -> None:
     near(out, expected, weight[0].size)
     adding = split_convolution(*memories, adds=True)
     near(computed(adding, np.full(layer.out, 2, np.float32)), expected + 2, weight[0].size)
-    np.testing.assert_array_equal(computed(rectified(recipe), empty), np.maximum(out, 0))
+    np.testing.assert_array_equal(computed(with_relu(recipe), empty), np.maximum(out, 0))
     norm = np.random.default_rng(7).normal(size=(3, recipe.sizes.padded)).astype(np.float32)
     mean, scale, shift = norm[:, : layer.filters]
     whole = np.maximum((out - mean) * scale + shift, 0)
-    np.testing.assert_array_equal(computed(rectified(recipe), empty, norm=norm), whole)
+    np.testing.assert_array_equal(computed(with_relu(recipe), empty, norm=norm), whole)
 
 
 @pytest.mark.usefixtures("unit")

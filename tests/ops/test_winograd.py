@@ -15,7 +15,7 @@ from opbox_ops.cpu.algorithms import winograd as tiles
 from opbox_ops.cpu.algorithms.winograd import TEXT
 from opbox_ops.cpu.algorithms.winograd import compiled as compiled_text
 from opbox_ops.cpu.computes import by_images, convolution, winograd_convolution
-from opbox_ops.cpu.computes.rectified import rectified
+from opbox_ops.cpu.computes.relu_epilogue import with_relu
 from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
@@ -185,7 +185,7 @@ def test_a_convolution(layer: Layer, tiling: str, bias: bool, adds: bool) -> Non
         recipe.packed(scratch(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
         np.testing.assert_array_equal(packed, out)
     positive = before.copy()
-    rectifying = rectified(recipe)
+    rectifying = with_relu(recipe)
     rectifying.bind(scratch(rectifying), (data, weight, positive, *rest))()
     np.testing.assert_array_equal(positive, np.maximum(out, 0))
     check_normalized(recipe, (data, weight, before.copy(), *rest), out)
@@ -406,7 +406,7 @@ def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> Non
     """Mean, scale and shift as the last step, with ReLU behind it, have the bits of steps of their own."""
     filters = expected.shape[-1]
     norm = np.random.default_rng(5).uniform(-1, 1, (3, filters + 8)).astype(np.float32)
-    (mean, scale, shift), rectifying, out = norm[:, :filters], rectified(recipe), arrays[2]
+    (mean, scale, shift), rectifying, out = norm[:, :filters], with_relu(recipe), arrays[2]
     rectifying.bind(scratch(rectifying), arrays, norm=norm)()
     np.testing.assert_array_equal(out, np.maximum((expected - mean) * scale + shift, 0))
 
@@ -439,7 +439,7 @@ def test_vectors_of_16_and_of_8(layer: Layer, tiling: str, width: int, monkeypat
     for recipe, of_recipe, result, expected in zip(recipes, arrays, results, by_definition(layer), strict=True):
         recipe.bind(scratch(recipe), of_recipe)()
         assert_close(result, expected)
-    positive, rectifying = np.empty_like(results[0]), rectified(recipes[0])
+    positive, rectifying = np.empty_like(results[0]), with_relu(recipes[0])
     rectifying.bind(scratch(rectifying), (data, weight, positive))()
     np.testing.assert_array_equal(positive, np.maximum(results[0], 0))
     check_normalized(recipes[0], (data, weight, positive), results[0])

@@ -19,18 +19,18 @@ def _(call: ImportCall) -> Sequence[Symbol]:
     kind, size = call.op_type, int(call.constant(2).shape[2])
     ways = {"forward": 1, "bidirectional": 2}.get(call.attr("direction"), 0)
     functions = call.attr("activations", [])
-    rectified = kind == "RNN" and functions == ["Relu"] * ways
+    is_relu = kind == "RNN" and functions == ["Relu"] * ways
     clipped = call.attr("clip") is not None
     if not ways or call.attr("layout") or clipped or call.attr("input_forget") or call.attr("hidden_size") != size:
         raise call.refuse("expected direction forward or bidirectional, layout 0, no clip, and R's size, got others")
-    if functions and not rectified and functions[: len(ACTIVATIONS[kind]) * ways] != ACTIVATIONS[kind] * ways:
+    if functions and not is_relu and functions[: len(ACTIVATIONS[kind]) * ways] != ACTIVATIONS[kind] * ways:
         raise call.refuse(f"activations: expected {ACTIVATIONS[kind]} for each direction, got {functions}")
     call.without_effect("activation_alpha", "activation_beta")  # of functions that have none
     if kind == "GRU" and not call.attr("linear_before_reset"):
         raise call.refuse("linear_before_reset: expected 1, as MXNet's GRU multiplies, got 0")
     if call.has(4) or call.has(7):
         raise call.refuse("expected no lengths of sequences and no peepholes, got some")
-    mode = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_relu" if rectified else "rnn_tanh"}[kind]
+    mode = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_relu" if is_relu else "rnn_tanh"}[kind]
     batch = call.shape(0)[1] or 0  # 0 is the size that follows from the data
     parts = [call.symbol(0), call.parameter("parameters", _packed(call, kind, size, ways))]
     states = (5, 6) if kind == "LSTM" else (5,)

@@ -90,7 +90,7 @@ class _ProductStructure(Structure):
         (name, c_long)
         for name in (
             *("rows", "terms", "columns", "a_row", "a_term", "b_term", "b_column", "c_row"),
-            *("slabs", "rectifies", "splits", "packs_a", "batch"),
+            *("slabs", "relu", "splits", "packs_a", "batch"),
         )
     ]
 
@@ -174,13 +174,11 @@ class ProductSizes:
         """Whether no more than a tenth of what is multiplied is beyond the columns."""
         return self.padded * 10 <= self.columns * 11
 
-    def structure(self, *, rectifies: bool = False) -> _ProductStructure:
+    def structure(self, *, relu: bool = False) -> _ProductStructure:
         a = (1, self.rows) if self.transposed[0] else (self.terms, 1)
         b = (1, self.terms) if self.transposed[1] else (self.columns, 1)
         sides = self.rows, self.terms, self.columns
-        return _ProductStructure(
-            *sides, *a, *b, self.columns, self.slabs, rectifies, self.splits, self.packs_a, self.batch
-        )
+        return _ProductStructure(*sides, *a, *b, self.columns, self.slabs, relu, self.splits, self.packs_a, self.batch)
 
 
 def splits_windows(windows: WindowSizes) -> bool:
@@ -209,7 +207,7 @@ class BlockedProduct:
         adds: bool = False,
         addend: Array | None = None,
         norm: Array | None = None,
-        rectifies: bool = False,
+        relu: bool = False,
     ) -> Callable[[], None]:
         """Return a call that writes, or with `adds` adds to, out.
 
@@ -221,16 +219,16 @@ class BlockedProduct:
             windows: the matrix b that is not laid out; where a is not transposed, the matrix a.
             addend: added too, an array as out.
             norm: (3, `sizes.padded`), mean, scale and shift of the columns: it writes (sum - mean) scale + shift.
-            rectifies: whether it writes the larger of that and 0; NaN stays NaN.
+            relu: whether it writes the larger of that and 0; NaN stays NaN.
         """
         a, b, bias, out = arrays
         assert windows is None or not sizes.splits or splits_windows(windows)
         assert packed is None or packed.nbytes >= 4 * sizes.packed
         assert sizes.slabs == 1 or (sums is not None and sums.nbytes >= 4 * sizes.sums)
-        assert sizes.slabs == 1 or not (rectifies or norm is not None)
+        assert sizes.slabs == 1 or not (relu or norm is not None)
         assert norm is None or norm.shape == (3, sizes.padded)
         assert addend is None or (addend.shape == out.shape and addend.flags.c_contiguous and not adds)
-        structures = sizes.structure(rectifies=rectifies), None if windows is None else windows.structure
+        structures = sizes.structure(relu=relu), None if windows is None else windows.structure
         alive = arrays, packed, sums, addend, norm, structures
         places = [None if one is None else addressof(one) for one in structures]
         arguments = (

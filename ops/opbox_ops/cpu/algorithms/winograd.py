@@ -85,7 +85,7 @@ class _TilingSizes(Structure):
             (name, c_long)
             for name in (
                 *("batch", "height", "width", "channels", "filters", "above", "before"),
-                *("tiles", "rectifies", "norm_row"),
+                *("tiles", "relu", "norm_row"),
             )
         ],
         ("norm", c_void_p),
@@ -103,7 +103,7 @@ class Tiling:
         tiles: how many are worked off together.
         taps: rows and columns of the windows, one of `KERNELS`.
         own_blocks: whether these tiles are a thread's own, and not divided among the threads.
-        rectifies: whether out is the larger of the convolution and 0; NaN stays NaN.
+        relu: whether out is the larger of the convolution and 0; NaN stays NaN.
     """
 
     data: tuple[int, int, int, int]
@@ -112,7 +112,7 @@ class Tiling:
     tiles: int
     taps: int
     own_blocks: bool = False
-    rectifies: bool = False
+    relu: bool = False
 
     @property
     def all(self) -> int:
@@ -136,7 +136,7 @@ class Tiling:
         """Return the structure; with `norm` (3, filters or more), mean, scale and shift, out is normalized by them."""
         row = 0 if norm is None else norm.shape[1]
         assert norm is None or row >= self.filters
-        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles, self.rectifies, row, place_of(norm))
+        return _TilingSizes(*self.data, self.filters, *self.pad, self.tiles, self.relu, row, place_of(norm))
 
 
 @dataclass(frozen=True, slots=True)

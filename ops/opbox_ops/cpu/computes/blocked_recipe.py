@@ -32,7 +32,7 @@ class BlockedRecipe:
         bias: whether there is one.
         adds: whether it adds to what is in out, or to an addend that `bind` gets.
         free: whether b may be packed beforehand.
-        rectifies: whether it writes the larger of the sum and 0.
+        relu: whether it writes the larger of the sum and 0.
     """
 
     kernel: BlockedProduct
@@ -40,7 +40,7 @@ class BlockedRecipe:
     bias: bool
     adds: bool
     free: bool
-    rectifies: bool = False
+    relu: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -106,7 +106,7 @@ class BlockedRecipe:
         if addend is not None:
             addend = runs.contiguous(addend).reshape(places[3].shape)
         adds = self.adds and addend is None
-        options: Any = {"adds": adds, "addend": addend, "norm": norm, "rectifies": self.rectifies}
+        options: Any = {"adds": adds, "addend": addend, "norm": norm, "relu": self.relu}
         runs.calls.append(self.kernel.product(self.sizes, places, packed=packed, sums=temps[0], **options))
         return runs
 

@@ -19,7 +19,7 @@ from ...nn.normalized_relu import norm_of, sweeps_of
 from ..algorithms.blocked_product import padded
 from ..algorithms.norm_numbers import norm_numbers
 from .convolution import forward_recipe
-from .rectified import rectified
+from .relu_epilogue import with_relu
 
 LINE = 64
 """Bytes of a line of the cache, at which arrays begin."""
@@ -51,7 +51,7 @@ def _carved(scratch: Array, temps: Sequence[Temp]) -> list[Array]:
 @NORMALIZED_CONVOLUTION.kernel("cpu", level="library")
 def _(p: NormalizedConvolutionParams, call: CallSpec) -> Kernel | None:
     alone: Any = forward_recipe(p.params, p.call)
-    whole = None if alone is None else rectified(alone)
+    whole = None if alone is None else with_relu(alone)
     if whole is None:
         return None
     # Packed weights, the numbers that normalize, those of BatchNorm's channels, and scratch for all others: the

@@ -44,7 +44,7 @@ class SplitConvolution:
         operands: as in a `Recipe`.
         adds: whether it adds to what is in out.
         rotated: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
-        rectifies: whether it writes the larger of the sum and 0; NaN stays NaN.
+        relu: whether it writes the larger of the sum and 0; NaN stays NaN.
     """
 
     kernel: BlockedProduct
@@ -53,7 +53,7 @@ class SplitConvolution:
     operands: tuple[Operand, ...]
     adds: bool = False
     rotated: bool = False
-    rectifies: bool = False
+    relu: bool = False
 
     @property
     def implementation(self) -> str:
@@ -103,7 +103,7 @@ class SplitConvolution:
         weight = pack.contiguous(weight)
         pack.calls.append(self.kernel.pack_taps(self.sizes, weight, scratch, rotated=self.rotated))
         places = runs.contiguous(data), weight, runs.contiguous(bias[0]) if bias else None, out
-        how: Any = {"adds": self.adds, "norm": norm, "rectifies": self.rectifies}
+        how: Any = {"adds": self.adds, "norm": norm, "relu": self.relu}
         runs.calls.append(self.kernel.product(self.sizes, places, packed=scratch, windows=self.windows, **how))
         return pack, runs
 

@@ -212,7 +212,7 @@ void opbox_product(const float *all_a, const float *all_b, const float *packed, 
                         const float *panel = packed ? packed + p * s.terms * PANEL + k * width_of(wide) : own;
                         const float *added = bias && !number ? bias + p * PANEL : 0;
                         const float *own_norm = norm && finishes ? norm + p * PANEL : 0;
-                        const End end = {own_norm, CEIL_DIV(s.columns, COLUMNS) * COLUMNS, s.rectifies && finishes};
+                        const End end = {own_norm, CEIL_DIV(s.columns, COLUMNS) * COLUMNS, s.relu && finishes};
                         for (long r = 0, n; r < rows; r += n) {
                             n = packs_a ? MIN(rows - r, ROWS) : next_height(rows - r, ROWS);
                             const long row = copies_a ? terms + LINE : s.a_row;

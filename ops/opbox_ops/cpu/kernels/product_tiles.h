@@ -36,7 +36,7 @@ enum { PIECE = LARGE_VECTORS ? 1 << 21 : 1 << 20, COLUMNS = 16, MANY = 16, SETS 
 // clang-format on
 
 typedef struct {
-    long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, rectifies, splits, packs_a;
+    long rows, terms, columns, a_row, a_term, b_term, b_column, c_row, slabs, relu, splits, packs_a;
     long batch; /* of such products, whose matrices lie one after the other */
 } Sizes;
 
@@ -94,11 +94,11 @@ typedef struct {
 } Meanwhile;
 
 /* What is done to a number of a finished sum, by its column: x becomes (x - norm[0]) norm[1] + norm[2], three rows that
-   lie `row` apart, unless norm is NULL; then the larger of that and 0 where it `rectifies`. */
+   lie `row` apart, unless norm is NULL; then the larger of that and 0 where it `relu`. */
 typedef struct {
     const float *norm;
     long row;
-    int rectifies;
+    int relu;
 } End;
 
 /* c = start + a b, and what `end` says, for `rows` rows of a panel; start of zeros if it is NULL. The next rows of
@@ -151,7 +151,7 @@ static inline __attribute__((always_inline)) void tile(const int rows, const int
         }
     UNROLL for (int r = 0; r < rows; r++)
         UNROLL for (int v = 0; v < vectors; v++)
-            STORE(c + r * c_row + v * WIDTH, end->rectifies ? RECTIFY(sums[r][v]) : sums[r][v]);
+            STORE(c + r * c_row + v * WIDTH, end->relu ? RECTIFY(sums[r][v]) : sums[r][v]);
 }
 
 #define DO_TILE(rows, vectors, task) \

@@ -133,7 +133,7 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
         start = scratch[0];
         start_row = STRIP;
     }
-    const int direct = whole && !end->norm && !end->rectifies;
+    const int direct = whole && !end->norm && !end->relu;
     float *to = direct ? c : scratch[0];
     const long to_row = direct ? c_row : STRIP, lines = CEIL_DIV(tiles * of_tile, steps);
 #define BEGIN(n, of_a, of_b) \
@@ -160,7 +160,7 @@ static void split_tile(const uint32_t *a, long of_tile, long rows, const uint32_
         for (long r = 0; r < rows; r++) {
             Lanes x = LOAD(scratch[r] + j);
             if (end->norm) x = (x - mean) * scale + shift;
-            STORE_PART(c + r * c_row + j, part, end->rectifies ? RECTIFY(x) : x);
+            STORE_PART(c + r * c_row + j, part, end->relu ? RECTIFY(x) : x);
         }
     }
 }
@@ -283,7 +283,7 @@ UNUSED static void split_product(const float *all_a, const float *all_b, const f
                                                        : split_b + (p - q) * steps * OF_STEP;
                         const float *added = bias && !number ? bias + p * STRIP : 0;
                         const float *own_norm = norm && finishes ? norm + p * STRIP : 0;
-                        const End end = {own_norm, CEIL_DIV(s.columns, COLUMNS) * COLUMNS, s.rectifies && finishes};
+                        const End end = {own_norm, CEIL_DIV(s.columns, COLUMNS) * COLUMNS, s.relu && finishes};
                         float *to = out + (first + r) * out_row + p * STRIP;
                         const float *start = base ? base + (to - out) : added;
                         const float *next = p + 1 < q + width ? to + STRIP : to + of_strip * out_row + (q - p) * STRIP;

@@ -37,9 +37,9 @@ enum {
 int opbox_winograd_width(void) { return WIDTH; }
 
 /* `norm`: what out would be becomes (out - norm[0]) norm[1] + norm[2], rows that lie `norm_row` apart, unless it is
-   NULL; `rectifies`: and then the larger of that and 0. */
+   NULL; `relu`: and then the larger of that and 0. */
 typedef struct {
-    long batch, height, width, channels, filters, above, before, tiles, rectifies, norm_row;
+    long batch, height, width, channels, filters, above, before, tiles, relu, norm_row;
     const float *norm;
 } Sizes;
 typedef struct {
@@ -327,7 +327,7 @@ static inline __attribute__((always_inline)) void write_tile(const Sizes *s, con
             if (bias) sum += more;
             if (adds) sum += some(place, part, whole);
             if (norm) sum = (sum - mean) * scale + shift;
-            if (s->rectifies) sum = RECTIFY(sum);
+            if (s->relu) sum = RECTIFY(sum);
             if (whole) STORE(place, sum);
             else STORE_PART(place, part, sum);
         }

@@ -18,7 +18,7 @@ from .normalized_convolutions import normalized_convolutions
 from .normalized_relus import normalized_relus
 from .packed_products import packed_products
 from .parts import parts
-from .rectified import rectified
+from .relu_epilogues import relu_epilogues
 from .residual_sums import residual_sums
 from .shared_products import shared_products
 from .views import views
@@ -36,7 +36,7 @@ PASSES: tuple[PlanPass, ...] = (
     normalized_relus,
     normalized_convolutions,
     packed_products,
-    rectified,
+    relu_epilogues,
     parts,
     fusion,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...compute import Arrays, CallSpec, Kernel, OpContext, Outputs
 from ...layout import physical_arrays
-from ...nn.rectified import RECTIFIED, RectifiedParams
+from ...nn.relu_epilogue import WITH_RELU, ReluEpilogueParams
 from .blocked_recipe import BlockedRecipe
 from .convolution import forward_recipe
 from .matmul import product_of
@@ -24,31 +24,31 @@ from .winograd_convolution import WinogradConvolution
 _RECIPES: dict[str, Callable[[Any, CallSpec], Any]] = {"Convolution": forward_recipe, "FullyConnected": product_of}
 
 
-def rectified(recipe: Any) -> Any:
+def with_relu(recipe: Any) -> Any:
     """The recipe with ReLU behind it; None where it has no such kernel."""
     if isinstance(recipe, BlockedRecipe | SplitConvolution):
-        return replace(recipe, rectifies=True)
+        return replace(recipe, relu=True)
     if isinstance(recipe, WinogradConvolution):
-        return replace(recipe, tiling=replace(recipe.tiling, rectifies=True))
+        return replace(recipe, tiling=replace(recipe.tiling, relu=True))
     if isinstance(recipe, PackableProduct):
-        unpacked, packing = rectified(recipe.unpacked), rectified(recipe.packing)
+        unpacked, packing = with_relu(recipe.unpacked), with_relu(recipe.packing)
         return None if unpacked is None or packing is None else replace(recipe, unpacked=unpacked, packing=packing)
     return None
 
 
 def _attach(name: str) -> None:
-    @RECTIFIED[name].kernel("cpu", level="library")
-    def _(p: RectifiedParams, call: CallSpec) -> Kernel | None:
-        recipe = rectified(_RECIPES[name](p.params, call))
+    @WITH_RELU[name].kernel("cpu", level="library")
+    def _(p: ReluEpilogueParams, call: CallSpec) -> Kernel | None:
+        recipe = with_relu(_RECIPES[name](p.params, call))
         return None if recipe is None else Kernel(partial(_bind, recipe), recipe.temps, recipe.packs)
 
 
-def _bind(recipe: Any, p: RectifiedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+def _bind(recipe: Any, p: ReluEpilogueParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays = (*inputs[:2], outputs[0], *inputs[2:])
     run: Callable[[], Any] = recipe.packed(ctx.temp, arrays, ctx.mode) if ctx.packs else recipe.bind(ctx.temp, arrays)
     return run
 
 
-for _name in RECTIFIED:
+for _name in WITH_RELU:
     _attach(_name)

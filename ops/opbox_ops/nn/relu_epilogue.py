@@ -12,18 +12,18 @@ from typing import Any
 from ..operator import Op
 from ..params import Params
 
-__all__ = ["RECTIFIED", "RectifiedParams"]
+__all__ = ["WITH_RELU", "ReluEpilogueParams"]
 
 
-class RectifiedParams(Params):
+class ReluEpilogueParams(Params):
     params: Any
     """Of the operator before ReLU."""
 
 
-def _rectified(name: str) -> Op:
+def _with_relu(name: str) -> Op:
     return Op(
         f"_rectified_{name}",
-        RectifiedParams,
+        ReluEpilogueParams,
         lambda p: ["data", "weight", *(() if p.params.no_bias else ("bias",))],
         lambda p: ["output"],
         (),
@@ -31,5 +31,5 @@ def _rectified(name: str) -> Op:
     )
 
 
-RECTIFIED = {name: _rectified(name) for name in ("Convolution", "FullyConnected")}
+WITH_RELU = {name: _with_relu(name) for name in ("Convolution", "FullyConnected")}
 """By the operator before ReLU."""

@@ -8,18 +8,18 @@ import pytest
 import opbox as mx
 from opbox_ops.compute import highest_level
 from opbox_ops.cpu.computes import product, winograd_convolution
-from opbox_ops.nn.rectified import RECTIFIED
+from opbox_ops.nn.relu_epilogue import WITH_RELU
 from opbox_service.executor.passes import PASSES
-from opbox_service.executor.passes.rectified import rectified
+from opbox_service.executor.passes.relu_epilogues import relu_epilogues
 from tests.allocations import counted
 from tests.executor.test_parts import compiled, operators, ran
 from tests.executor.test_shared_products import with_growth
 from tests.machine import needs_onednn, needs_vectors
 from tests.switches import switch_off
 
-WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not rectified)
+WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not relu_epilogues)
 SHAPES = {"data": (2, 32, 7, 9)}
-NAMES = {op.name for op in RECTIFIED.values()}
+NAMES = {op.name for op in WITH_RELU.values()}
 
 pytestmark = [needs_onednn, needs_vectors]
 
