@@ -1,12 +1,12 @@
 """Names use the words of the glossary in CONTRIBUTING.md: `header`, not `told`; `scratch`, not `room`.
 
-CONTRIBUTING.md has the wrong words, here is how many names still have one. A name that comes from elsewhere
-(`from hypothesis import given`) is not ours. No two classes of the distributions have one name, private ones included.
+CONTRIBUTING.md has the wrong words. A name that comes from elsewhere (`from hypothesis import given`) is not ours. No
+two classes of the distributions have one name, private ones included.
 """
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
@@ -26,11 +26,6 @@ ONE_THING_TWICE = {
     "Node": "NNVM's name for a node of a graph: the client composes it, the engine has it with parsed parameters",
 }
 """Class names that stand twice, with the reason."""
-KNOWN = {
-    "recipe": 92,
-    "recipes": 16,
-}
-"""How many names in a file had a wrong word when the glossary came: put in a lower number whenever you rename some."""
 GLOSSARY = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n### Wrong words\n")[2]
 IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*")
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
@@ -131,21 +126,14 @@ def test_names_use_the_words_of_the_glossary() -> None:
             for name in sorted(names):
                 for word in words_of(name):
                     places[word].append(f"{path.relative_to(ROOT)}: {name}")
-    counts = Counter({word: len(names) for word, names in places.items()})
-    more = {word: counts[word] for word in counts if counts[word] > KNOWN.get(word, 0)}
-    assert not more, (
-        f"new names with wrong words: {[f'{n} {word}, at most {KNOWN.get(word, 0)}' for word, n in more.items()]}: "
-        f"say {[IN_NAMES[word] for word in more]} instead (git diff shows your own): "
-        + "; ".join(place for word in more for place in places[word])
+    assert not places, f"say {[IN_NAMES[word] for word in places]} instead: " + "; ".join(
+        place for names in places.values() for place in names
     )
-    gone = sorted(word for word in KNOWN if not counts[word])
-    assert not gone, f"no name has these any more: take them out of KNOWN: {gone}"
 
 
 def test_the_glossary_is_read() -> None:
     assert {"told", "each", "found", "given", "held", "kept", "made", "facts"} <= SAY_NOTHING
     assert IN_NAMES["room"] == "scratch"
-    assert KNOWN.keys() <= IN_NAMES.keys()
 
 
 def test_what_counts_as_a_word_of_a_name() -> None:

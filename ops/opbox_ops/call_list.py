@@ -1,4 +1,4 @@
-"""Calls that a recipe is bound to, with the copies before them."""
+"""Calls that a kernel is bound to, with the copies before them."""
 
 from __future__ import annotations
 

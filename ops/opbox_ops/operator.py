@@ -169,8 +169,8 @@ class Op:
         Example:
             >>> @registry.extend("Pooling").kernel("cpu", level="library")
             ... def _(p, call):
-            ...     recipe = pooling_recipe(p, call)
-            ...     return None if recipe is None else Kernel(partial(bind, recipe), recipe.temps)
+            ...     kernel = pooling_kernel(p, call)
+            ...     return None if kernel is None else Kernel(partial(bind, kernel), kernel.temps)
         """
 
         def attach(rule: ChooseRule) -> ChooseRule:

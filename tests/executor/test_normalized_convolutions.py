@@ -13,7 +13,7 @@ from opbox_ops.cpu.algorithms import norm_numbers as module
 from opbox_ops.cpu.algorithms import winograd as tiled_convolutions
 from opbox_ops.cpu.algorithms.norm_numbers import norm_numbers
 from opbox_ops.cpu.algorithms.norm_sweeps import BLOCK
-from opbox_ops.cpu.computes import blocked_recipe, product, winograd_convolution
+from opbox_ops.cpu.computes import blocked_product_kernel, product, winograd_convolution
 from opbox_ops.cpu.runtime import c_compiler
 from opbox_ops.nn.batch_norm import BatchNormParams
 from opbox_ops.nn.normalized_convolution import NORMALIZED_CONVOLUTION
@@ -157,7 +157,7 @@ def test_vectors_of_8(monkeypatch, kind):
     products = products_in_blocks.compiled(with_vectors_of_8(products_in_blocks.TEXT))
     tiles = {taps: tiled_convolutions.compiled(with_vectors_of_8(tiled_convolutions.TEXT), taps) for taps in (3, 5)}
     assert {kernel.width for kernel in tiles.values()} == {8}
-    for of in (product, blocked_recipe):
+    for of in (product, blocked_product_kernel):
         monkeypatch.setattr(of, "blocked_product", lambda: products)
     monkeypatch.setattr(winograd_convolution, "winograd", tiles.get)
     attrs = {**KINDS[kind], "filters": 40}

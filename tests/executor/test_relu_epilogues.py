@@ -188,7 +188,7 @@ def test_without_such_kernels_there_are_two_steps(level, monkeypatch):
     monkeypatch.setenv("OPBOX_COMPUTE_LEVEL", level)
     switch_off(monkeypatch, "winograd")
     monkeypatch.setattr(product, "blocked_product", lambda: None)
-    monkeypatch.setattr("opbox_ops.cpu.computes.blocked_recipe.blocked_product", lambda: None)
+    monkeypatch.setattr("opbox_ops.cpu.computes.blocked_product_kernel.blocked_product", lambda: None)
     highest_level.cache_clear()
     try:
         executor, _ = runs(network(), PASSES)

@@ -1,4 +1,4 @@
-"""A convolution over arrays whose channels lie last, for tests of its recipes."""
+"""A convolution over arrays whose channels lie last, for tests of its kernels."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ def test_pieces_give_what_the_whole_gives(
     def noting(make: Any, batch: int, of_image: int, *rest: Any) -> Any:
         multiplications.append(of_image)
         monkeypatch.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", images * of_image)
-        recipe = before(make, batch, of_image, *rest)
-        cut.append(isinstance(recipe, by_images.ByImages))
-        return recipe
+        kernel = before(make, batch, of_image, *rest)
+        cut.append(isinstance(kernel, by_images.ByImages))
+        return kernel
 
     monkeypatch.setattr("opbox_ops.cpu.computes.convolution.by_images", noting)
     fresh = Engine(Settings())

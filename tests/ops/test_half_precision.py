@@ -179,8 +179,8 @@ def test_loops_without_vectors_are_none() -> None:
     """oneDNN 3.2 has no other kernel for the gradient of a weight in float16."""
     layer = Layer((1, 9, 9, 16), 32, stride=(1, 1))
     data, weight, out = (replace(memory, dtype="float16") for memory in layer.memories)
-    recipe = convolution.backward_weight_recipe(out, data, weight, layer.window)
-    assert recipe is None or not recipe.implementation.startswith("ref")
+    kernel = convolution.backward_weight_kernel(out, data, weight, layer.window)
+    assert kernel is None or not kernel.implementation.startswith("ref")
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -351,14 +351,14 @@ def test_a_batch_of_none(name: str, dtype: str) -> None:
     assert run(case, arrays, dtype)["out:0"].size == 0
 
 
-def recipes(batch: int, size: int, channels: int, filters: int, stride: int = 1) -> list[Any]:
+def kernels_of(batch: int, size: int, channels: int, filters: int, stride: int = 1) -> list[Any]:
     """Of a convolution of 1 x 1 of bfloat16, its gradient of data and that of its weight."""
     layer = Layer((batch, size, size, channels), filters, (1, 1), (stride, stride), pad=(0, 0))
     data, weight, out = (replace(memory, dtype="bfloat16") for memory in layer.memories)
     return [
         convolution.forward_by_images(data, weight, None, out, layer.window),
-        convolution.backward_data_recipe(out, weight, data, layer.window),
-        convolution.backward_weight_recipe(out, data, weight, layer.window),
+        convolution.backward_data_kernel(out, weight, data, layer.window),
+        convolution.backward_weight_kernel(out, data, weight, layer.window),
     ]
 
 
@@ -366,13 +366,13 @@ def recipes(batch: int, size: int, channels: int, filters: int, stride: int = 1)
 def test_which_convolutions_of_1_x_1_are_products() -> None:
     """Over few positions, of which the gradient of a weight wants some; never where windows jump over positions."""
     by_product = {
-        "few": recipes(1, 14, 64, 96),
-        "very few": recipes(1, 7, 64, 96),
-        "many": recipes(1, 56, 64, 96),
-        "jumping": recipes(1, 14, 64, 96, 2),
+        "few": kernels_of(1, 14, 64, 96),
+        "very few": kernels_of(1, 7, 64, 96),
+        "many": kernels_of(1, 56, 64, 96),
+        "jumping": kernels_of(1, 14, 64, 96, 2),
     }
     products = HalfPointwise | half_product.HalfProduct
-    kinds = {name: [isinstance(recipe, products) for recipe in three] for name, three in by_product.items()}
+    kinds = {name: [isinstance(kernel, products) for kernel in three] for name, three in by_product.items()}
     assert kinds == {
         "few": [True, True, True],
         "very few": [True, True, False],

@@ -14,7 +14,7 @@ from opbox_ops.backend import backend_for
 from opbox_ops.compute import ArraySpec, CallSpec
 from opbox_ops.cpu.algorithms import blocked_product
 from opbox_ops.cpu.computes import product
-from opbox_ops.cpu.computes.blocked_recipe import BlockedRecipe, blocked_recipe
+from opbox_ops.cpu.computes.blocked_product_kernel import BlockedKernel, blocked_product_kernel
 from opbox_ops.nn.shared_product import STACKED, SUMMED
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
@@ -123,16 +123,16 @@ def test_an_operator_called_by_itself_gives_the_bits_of_a_graph(case):
 def test_what_is_written_on_the_way_lives_as_long_as_the_call(sides, rebound, product_kernels):
     """A call by itself leaves nothing else that refers to its temporaries: freed, they would be another array's."""
     if product_kernels == "oneDNN":
-        recipe = product.matmul_primitive((70, 33, 17), False, sides, free=not rebound)
+        kernel = product.matmul_primitive((70, 33, 17), False, sides, free=not rebound)
     else:
-        recipe = blocked_recipe((70, 33, 17), False, sides)
-    temps = [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
+        kernel = blocked_product_kernel((70, 33, 17), False, sides)
+    temps = [np.zeros(temp.shape, temp.dtype) for temp in kernel.temps]
     temporaries = list(map(weakref.ref, temps))
     shapes = [
         shape[::-1] if transposed else shape for shape, transposed in zip(((70, 33), (33, 17)), sides, strict=True)
     ]
     a, b, out = (np.ones(shape, np.float32) for shape in (*shapes, (70, 17)))
-    call = recipe.rebound(temps) if rebound else recipe.bind(temps, (a, b, out))
+    call = kernel.rebound(temps) if rebound else kernel.bind(temps, (a, b, out))
     del temps
     assert all(temporary() is not None for temporary in temporaries)
     call((a, b, out)) if rebound else call()
@@ -169,11 +169,11 @@ def test_data_is_reordered_for_a_weights_gradient_where_its_rows_share_sets_of_t
         pytest.skip("a product in blocks copies all data")
 
     def is_reordered(rows, hidden, features):
-        recipe = product.weight_gradient_product(rows, hidden, features)
+        kernel = product.weight_gradient_product(rows, hidden, features)
         plain = product.matmul_primitive((hidden, rows, features), False, (True, False))
-        assert recipe is not None
+        assert kernel is not None
         assert plain is not None
-        return sum(temp.shape[0] for temp in recipe.temps) > sum(temp.shape[0] for temp in plain.temps)
+        return sum(temp.shape[0] for temp in kernel.temps) > sum(temp.shape[0] for temp in plain.temps)
 
     assert is_reordered(256, 1024, 256)
     assert not is_reordered(128, 128, 784)
@@ -215,12 +215,12 @@ def test_large_gradients_of_weights_are_onednns_with_avx512(monkeypatch: pytest.
     if not (has_onednn() and has_avx512_core() and has_vector_kernels()):
         pytest.skip("no kernels for AVX-512, or no compiler")
 
-    def kind(recipe: object) -> str:
-        return "blocks" if isinstance(recipe, BlockedRecipe) else "oneDNN"
+    def kind(kernel: object) -> str:
+        return "blocks" if isinstance(kernel, BlockedKernel) else "oneDNN"
 
     assert kind(product.fast_product((1024, 512, 2048), True, True)) == "blocks"
-    assert kind(product.packing_recipe((1024, 512, 2048), True)) == "blocks"
-    assert kind(product.packing_recipe((1024, 512, 2048), True, transposed=False)) == "blocks"
+    assert kind(product.packing_kernel((1024, 512, 2048), True)) == "blocks"
+    assert kind(product.packing_kernel((1024, 512, 2048), True, transposed=False)) == "blocks"
     assert kind(product.fast_product((1024, 512, 2048), True, True, in_blocks=False)) == "oneDNN"
     monkeypatch.setattr(blocked_product, "has_matrix_unit", lambda: True)
     assert kind(product.weight_gradient_product(256, 1024, 256)) == "blocks"

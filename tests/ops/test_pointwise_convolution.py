@@ -13,9 +13,9 @@ from opbox_ops.cpu.algorithms import blocked_product
 from opbox_ops.cpu.algorithms.blocked_product import ProductSizes
 from opbox_ops.cpu.computes import pointwise_convolution as pointwise
 from opbox_ops.cpu.computes import product
-from opbox_ops.cpu.computes.blocked_recipe import BlockedRecipe
+from opbox_ops.cpu.computes.blocked_product_kernel import BlockedKernel
 from opbox_ops.cpu.computes.pointwise_convolution import PointwiseConvolution, pointwise_convolution
-from opbox_ops.cpu.onednn.primitive import Recipe
+from opbox_ops.cpu.onednn.primitive import PrimitiveKernel
 from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
@@ -44,7 +44,7 @@ def sizes(stride: tuple[int, int]) -> tuple[int, ...]:
     return tuple([(n - 1) // s + 1 for n, s in zip(SIZE, stride, strict=True)])
 
 
-def recipe_of(
+def kernel_of(
     stride: tuple[int, int] = (1, 1),
     kernel: tuple[int, int] = (1, 1),
     pad: tuple[int, int] = (0, 0),
@@ -63,8 +63,8 @@ def recipe_of(
     return pointwise_convolution(data, weight, added, out, (stride, (1, 1), pad), adds)
 
 
-def scratch(recipe: PointwiseConvolution) -> list[Array]:
-    return [np.zeros(temp.shape, temp.dtype) for temp in recipe.temps]
+def scratch(chosen: PointwiseConvolution) -> list[Array]:
+    return [np.zeros(temp.shape, temp.dtype) for temp in chosen.temps]
 
 
 @pytest.mark.parametrize("stride", [(1, 1), (2, 2), (3, 1)])
@@ -75,18 +75,18 @@ def test_the_definition(stride: tuple[int, int], bias: bool, adds: bool) -> None
     data = rng.normal(size=(BATCH, *SIZE, CHANNELS)).astype(np.float32)
     weight = rng.normal(size=(FILTERS, CHANNELS, 1, 1)).astype(np.float32)
     added = rng.normal(size=FILTERS).astype(np.float32)
-    recipe = recipe_of(stride, bias=bias, adds=adds)
-    assert recipe is not None
+    chosen = kernel_of(stride, bias=bias, adds=adds)
+    assert chosen is not None
     before = rng.normal(size=(BATCH, *sizes(stride), FILTERS)).astype(np.float32)
     expected = np.einsum("nhwc,fc->nhwf", data[:, :: stride[0], :: stride[1]].astype(np.float64), weight[:, :, 0, 0])
     expected = expected + (added if bias else 0) + (before if adds else 0)
     unpacked, packed = before.copy(), before.copy()
-    scratches, rest = scratch(recipe), [added] if bias else []
-    run = recipe.bind(scratches, (data, weight, unpacked, *rest))
+    scratches, rest = scratch(chosen), [added] if bias else []
+    run = chosen.bind(scratches, (data, weight, unpacked, *rest))
     run()
     # float32: sums of 18 products about 1
     np.testing.assert_allclose(unpacked, expected, rtol=1e-5, atol=1e-5)
-    recipe.packed(scratch(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
+    chosen.packed(scratch(chosen), (data, weight, packed, *rest), Mode(parameters=1))()
     np.testing.assert_array_equal(packed, unpacked)
     with counted() as allocated:
         run()
@@ -103,13 +103,13 @@ def test_a_weight_packed_for_many_positions_gives_the_same_bits(
     data, weight = rng.normal(size=(BATCH, *SIZE, CHANNELS)), rng.normal(size=(FILTERS, CHANNELS, 1, 1))
     before, added = rng.normal(size=(BATCH, *SIZE, FILTERS)), rng.normal(size=FILTERS)
     data, weight, before, added = (array.astype(np.float32) for array in (data, weight, before, added))
-    recipe, rest = recipe_of(bias=bias, adds=adds), [added] if bias else []
-    assert recipe is not None
+    chosen, rest = kernel_of(bias=bias, adds=adds), [added] if bias else []
+    assert chosen is not None
     outs = []
     for rows in (blocked_product.MANY_ROWS, 1):
         monkeypatch.setattr(blocked_product, "MANY_ROWS", rows)
-        scratches, out = [np.full(temp.shape, 17, temp.dtype) for temp in recipe.temps], before.copy()
-        run = recipe.bind(scratches, (data, weight, out, *rest))
+        scratches, out = [np.full(temp.shape, 17, temp.dtype) for temp in chosen.temps], before.copy()
+        run = chosen.bind(scratches, (data, weight, out, *rest))
         for factor in (1, 2, 0.5):
             weight *= np.float32(factor)
             out[...] = before
@@ -125,9 +125,9 @@ def test_a_weight_packed_for_many_positions_gives_the_same_bits(
 def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
     data = np.ones((BATCH, *SIZE, CHANNELS), np.float32)
     weight, out = np.ones((FILTERS, CHANNELS, 1, 1), np.float32), np.zeros((BATCH, *SIZE, FILTERS), np.float32)
-    recipe, mode = recipe_of(), Mode(parameters=1)
-    assert recipe is not None
-    run = recipe.packed(scratch(recipe), (data, weight, out), mode)
+    chosen, mode = kernel_of(), Mode(parameters=1)
+    assert chosen is not None
+    run = chosen.packed(scratch(chosen), (data, weight, out), mode)
     run()
     weight[:] = 2
     run()
@@ -139,14 +139,14 @@ def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
 
 def test_where_a_convolution_computes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other windows, groups, types and layouts, and products too small for oneDNN."""
-    assert recipe_of() is not None
-    assert recipe_of(kernel=(1, 3)) is None
-    assert recipe_of(pad=(1, 1)) is None
-    assert recipe_of(groups=True) is None
-    assert recipe_of(dtype="float16") is None
-    assert recipe_of(order=None) is None
+    assert kernel_of() is not None
+    assert kernel_of(kernel=(1, 3)) is None
+    assert kernel_of(pad=(1, 1)) is None
+    assert kernel_of(groups=True) is None
+    assert kernel_of(dtype="float16") is None
+    assert kernel_of(order=None) is None
     monkeypatch.setattr(product, "MIN_SIDE", CHANNELS + 1)
-    assert recipe_of() is None
+    assert kernel_of() is None
 
 
 def test_what_pays_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,10 +168,10 @@ def test_what_pays_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_does_not_pay_is_left_to_onednn(monkeypatch: pytest.MonkeyPatch, product_kernels: str) -> None:
     """By its matmul where that has kernels for AVX-512, else by its convolution."""
     monkeypatch.setattr(pointwise, "_is_for_blocks", lambda sizes: False)
-    left, adding = recipe_of(), recipe_of(adds=True)
+    left, adding = kernel_of(), kernel_of(adds=True)
     assert (left is None) == (not product.has_fast_kernels())
-    assert left is None or isinstance(left.unpacked, Recipe)
-    assert isinstance(adding.unpacked, BlockedRecipe if product_kernels == "blocks" else Recipe)
+    assert left is None or isinstance(left.unpacked, PrimitiveKernel)
+    assert isinstance(adding.unpacked, BlockedKernel if product_kernels == "blocks" else PrimitiveKernel)
 
 
 def convolved(data: Any, name: str, kernel: int, filters: int, **attrs: Any) -> Any:

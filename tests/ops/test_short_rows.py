@@ -12,7 +12,7 @@ from opbox_ops.compute import Array
 from opbox_ops.cpu.algorithms.short_rows import LONGEST, short_rows
 from opbox_ops.cpu.algorithms.window_sizes import WindowSizes
 from opbox_ops.cpu.computes import by_images
-from opbox_ops.cpu.computes import short_rows as recipes
+from opbox_ops.cpu.computes import short_rows as computes
 from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from opbox_service.executor.passes import PASSES
 from tests.allocations import counted
@@ -135,12 +135,12 @@ def memories(shape: tuple[int, ...], filters: int, kernel: int, dtype: str = "fl
 
 def test_which_gradients_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of few channels, with long rows of out, in float32, where oneDNN has no kernels for AVX-512."""
-    monkeypatch.setattr(recipes, "has_fast_kernels", lambda: False)
+    monkeypatch.setattr(computes, "has_fast_kernels", lambda: False)
     window = (1, 1), (1, 1), (0, 0)
 
     def chosen(*sizes: Any, window: Any = window, **kinds: Any) -> bool:
         gout, data, weight = memories(*sizes, **kinds)
-        return recipes.short_rows_gradient(gout, data, weight, None, window) is not None
+        return computes.short_rows_gradient(gout, data, weight, None, window) is not None
 
     assert chosen((1, 70, 70, 3), 64, 3)
     assert chosen((1, 70, 70, 8), 64, 3)
@@ -149,7 +149,7 @@ def test_which_gradients_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not chosen((1, 70, 70, 3), 64, 3, last=False)
     assert not chosen((1, 70, 70, 3), 64, 3, dtype="bfloat16")
     assert not chosen((1, 70, 70, 3), 64, 3, window=((1, 1), (1, 2), (0, 0)))
-    monkeypatch.setattr(recipes, "has_fast_kernels", lambda: True)
+    monkeypatch.setattr(computes, "has_fast_kernels", lambda: True)
     assert not chosen((1, 70, 70, 3), 64, 3)
 
 
@@ -157,7 +157,7 @@ def test_which_gradients_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_a_network(bias: bool, pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Training's gradients are those of oneDNN's kernel; a long batch comes in pieces."""
-    monkeypatch.setattr(recipes, "has_fast_kernels", lambda: False)
+    monkeypatch.setattr(computes, "has_fast_kernels", lambda: False)
     symbol = mx.sym.Convolution(
         mx.sym.Variable("data"), kernel=(3, 3), pad=(1, 1), num_filter=16, no_bias=not bias, name="first"
     )
@@ -165,7 +165,7 @@ def test_a_network(bias: bool, pieces: int, monkeypatch: pytest.MonkeyPatch) -> 
     shapes = {"data": (3, 3, 8, 10)}
     results = []
     for long in (1, 1 << 30):
-        monkeypatch.setattr(recipes, "LONG", long)
+        monkeypatch.setattr(computes, "LONG", long)
         with monkeypatch.context() as context:
             if pieces > 1:
                 context.setattr(by_images, "MAX_PIECE_MULTIPLICATIONS", 3 * 9 * 16 * 80 + 1)

@@ -11,7 +11,7 @@ from opbox_ops.compute import Array, Mode
 from opbox_ops.cpu.algorithms import blocked_product as blocks
 from opbox_ops.cpu.algorithms.blocked_product import TEXT, blocked_product, compiled
 from opbox_ops.cpu.computes import split_convolution as module
-from opbox_ops.cpu.computes.convolution import backward_data_recipe, forward_by_images
+from opbox_ops.cpu.computes.convolution import backward_data_kernel, forward_by_images
 from opbox_ops.cpu.computes.relu_epilogue import with_relu
 from opbox_ops.cpu.computes.split_convolution import SplitConvolution, split_convolution, split_data_gradient
 from opbox_ops.cpu.runtime.memory_format import MemoryFormat
@@ -50,8 +50,8 @@ BACKWARD = [
 ]
 
 
-def scratch(recipe: SplitConvolution) -> list[Array]:
-    return [np.full(temp.shape, np.nan, np.float32) for temp in recipe.temps]
+def scratch(kernel: SplitConvolution) -> list[Array]:
+    return [np.full(temp.shape, np.nan, np.float32) for temp in kernel.temps]
 
 
 def near(out: Array, expected: Array, terms: int) -> None:
@@ -75,44 +75,44 @@ def test_forward(layer: Layer, bias: bool) -> None:
     expected += more if bias else 0
     arrays = (data, weight, *([more] if bias else []))
 
-    def computed(recipe: Any, start: Array, **norm: Array) -> Array:
+    def computed(kernel: Any, start: Array, **norm: Array) -> Array:
         out = start.copy()
-        run = recipe.bind(scratch(recipe), (*arrays[:2], out, *arrays[2:]), **norm)
+        run = kernel.bind(scratch(kernel), (*arrays[:2], out, *arrays[2:]), **norm)
         run()
         with counted() as allocated:
             np.copyto(out, start)
             run()
         assert not allocated
-        other, temps = start.copy(), scratch(recipe)
-        packed = recipe.packed(temps, (*arrays[:2], other, *arrays[2:]), Mode(parameters=1), **norm)
+        other, temps = start.copy(), scratch(kernel)
+        packed = kernel.packed(temps, (*arrays[:2], other, *arrays[2:]), Mode(parameters=1), **norm)
         packed()
         np.testing.assert_array_equal(other, out)
         return out
 
-    recipe = split_convolution(*memories)
-    assert recipe is not None
-    assert recipe.implementation == "split"
-    assert recipe.packs == ((1, 0),)
+    kernel = split_convolution(*memories)
+    assert kernel is not None
+    assert kernel.implementation == "split"
+    assert kernel.packs == ((1, 0),)
     empty = np.full(layer.out, np.nan, np.float32)
-    out = computed(recipe, empty)
+    out = computed(kernel, empty)
     near(out, expected, weight[0].size)
     adding = split_convolution(*memories, adds=True)
     near(computed(adding, np.full(layer.out, 2, np.float32)), expected + 2, weight[0].size)
-    np.testing.assert_array_equal(computed(with_relu(recipe), empty), np.maximum(out, 0))
-    norm = np.random.default_rng(7).normal(size=(3, recipe.sizes.padded)).astype(np.float32)
+    np.testing.assert_array_equal(computed(with_relu(kernel), empty), np.maximum(out, 0))
+    norm = np.random.default_rng(7).normal(size=(3, kernel.sizes.padded)).astype(np.float32)
     mean, scale, shift = norm[:, : layer.filters]
     whole = np.maximum((out - mean) * scale + shift, 0)
-    np.testing.assert_array_equal(computed(with_relu(recipe), empty, norm=norm), whole)
+    np.testing.assert_array_equal(computed(with_relu(kernel), empty, norm=norm), whole)
 
 
 @pytest.mark.usefixtures("unit")
 @pytest.mark.parametrize("layer", BACKWARD, ids=str)
 def test_the_gradient_of_data(layer: Layer) -> None:
     data, weight, gout = layer.arrays()
-    recipe = split_data_gradient(layer.memories[2], layer.memories[1], layer.memories[0], layer.window)
-    assert recipe is not None
+    kernel = split_data_gradient(layer.memories[2], layer.memories[1], layer.memories[0], layer.window)
+    assert kernel is not None
     gdata = np.full(layer.data, np.nan, np.float32)
-    recipe.bind(scratch(recipe), (gout, weight, gdata))()
+    kernel.bind(scratch(kernel), (gout, weight, gdata))()
     padded = layer.padded()
     for i, j, rows, columns in layer.places():
         padded[:, rows, columns] += gout @ weight[:, :, i, j].astype(np.float64)
@@ -123,7 +123,7 @@ def test_the_gradient_of_data(layer: Layer) -> None:
 @pytest.mark.usefixtures("unit")
 def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     def kinds(layer: Layer, **others: MemoryFormat) -> list[bool]:
-        """Whether there is a recipe: of forward, and of data's gradient."""
+        """Whether there is a kernel: of forward, and of data's gradient."""
         data, weight, out = layer.memories
         data, weight, out = (others.get(n, m) for n, m in (("data", data), ("weight", weight), ("out", out)))
         forward = split_convolution(data, weight, None, out, layer.window)
@@ -160,8 +160,8 @@ def test_which_convolutions_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def kind(layer: Layer) -> str:
         data, weight, out = layer.memories
-        recipe = forward_by_images(data, weight, None, out, layer.window)
-        return "" if recipe is None else recipe.implementation
+        kernel = forward_by_images(data, weight, None, out, layer.window)
+        return "" if kernel is None else kernel.implementation
 
     assert kind(Layer((1, 28, 28, 64), 64)) == "split"
     assert kind(Layer((8, 28, 28, 64), 63)) != "split"
@@ -171,6 +171,6 @@ def test_which_convolutions_it_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kind(Layer((1, 14, 14, 512), 512)) != "split"
     layer = Layer((1, 28, 28, 64), 64, kernel=(7, 7), stride=(1, 1), pad=(3, 3))
     data, weight, out = layer.memories
-    gradient = backward_data_recipe(out, weight, data, layer.window)
+    gradient = backward_data_kernel(out, weight, data, layer.window)
     assert gradient is not None
     assert gradient.implementation == "split"

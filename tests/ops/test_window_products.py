@@ -11,7 +11,7 @@ import pytest
 from opbox_ops.compute import Array, Mode
 from opbox_ops.cpu.algorithms.blocked_product import blocked_product
 from opbox_ops.cpu.computes import window_products
-from opbox_ops.cpu.computes.convolution import backward_data_recipe, backward_weight_recipe, forward_by_images
+from opbox_ops.cpu.computes.convolution import backward_data_kernel, backward_weight_kernel, forward_by_images
 from opbox_ops.cpu.computes.window_products import data_by_windows, forward_by_windows, weight_by_windows
 from opbox_ops.cpu.runtime.memory_format import MemoryFormat
 from tests.allocations import counted
@@ -66,9 +66,9 @@ def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
     return out, gpadded[:, above : above + layer.data[1], before : before + layer.data[2]], gweight
 
 
-def scratch(recipe: Any) -> list[Array]:
+def scratch(kernel: Any) -> list[Array]:
     """Temporaries that hold garbage."""
-    return [np.full(temp.shape, np.nan, temp.dtype) for temp in recipe.temps]
+    return [np.full(temp.shape, np.nan, temp.dtype) for temp in kernel.temps]
 
 
 def close(result: Array, expected: Array) -> None:
@@ -90,13 +90,13 @@ def test_a_convolution(layer: Layer, bias: bool, adds: bool) -> None:
     added = np.linspace(-1, 1, layer.filters, dtype=np.float32)
     d, w, o = layer.memories
     memory = MemoryFormat.plain(added.shape, "float32") if bias else None
-    recipe = forward_by_windows(d, w, memory, o, layer.window, adds)
-    assert recipe is not None
+    kernel = forward_by_windows(d, w, memory, o, layer.window, adds)
+    assert kernel is not None
     outs = [before.copy() if adds else np.full(layer.out, np.nan, np.float32) for _ in range(2)]
     rest = [added] if bias else []
-    without_allocation(recipe.bind(scratch(recipe), (data, weight, outs[0], *rest)))
+    without_allocation(kernel.bind(scratch(kernel), (data, weight, outs[0], *rest)))
     close(outs[0], by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
-    recipe.packed(scratch(recipe), (data, weight, outs[1], *rest), Mode(parameters=1))()
+    kernel.packed(scratch(kernel), (data, weight, outs[1], *rest), Mode(parameters=1))()
     np.testing.assert_array_equal(*outs)
 
 
@@ -104,10 +104,10 @@ def test_a_convolution(layer: Layer, bias: bool, adds: bool) -> None:
 def test_the_gradient_of_data(layer: Layer) -> None:
     _, weight, gout = layer.arrays()
     d, w, o = layer.memories
-    recipe = data_by_windows(o, w, d, layer.window)
-    assert recipe is not None
+    kernel = data_by_windows(o, w, d, layer.window)
+    assert kernel is not None
     gdata = np.full(layer.data, np.nan, np.float32)
-    without_allocation(recipe.bind(scratch(recipe), (gout, weight, gdata)))
+    without_allocation(kernel.bind(scratch(kernel), (gout, weight, gdata)))
     close(gdata, by_definition(layer)[1])
 
 
@@ -117,10 +117,10 @@ def test_the_gradient_of_the_weight(layer: Layer, bias: bool) -> None:
     data, _, gout = layer.arrays()
     d, w, o = layer.memories
     memory = MemoryFormat.plain((layer.filters,), "float32") if bias else None
-    recipe = weight_by_windows(o, d, w, memory, layer.window)
-    assert recipe is not None
+    kernel = weight_by_windows(o, d, w, memory, layer.window)
+    assert kernel is not None
     gweight, gbias = np.full(layer.weight, np.nan, np.float32), np.full(layer.filters, np.nan, np.float32)
-    without_allocation(recipe.bind(scratch(recipe), (gout, data, gweight, *([gbias] if bias else []))))
+    without_allocation(kernel.bind(scratch(kernel), (gout, data, gweight, *([gbias] if bias else []))))
     close(gweight, by_definition(layer)[2])
     if bias:
         close(gbias, gout.sum((0, 1, 2), np.float64))
@@ -135,12 +135,12 @@ def taken(
         for shape in (layer.data, layer.out)
     )
     weight = MemoryFormat.plain(layer.weight, dtype) if weight_format is None else weight_format
-    recipes = (
+    kernels = (
         forward_by_images(data, weight, None, out, layer.window),
-        backward_data_recipe(out, weight, data, layer.window),
-        backward_weight_recipe(out, data, weight, layer.window),
+        backward_data_kernel(out, weight, data, layer.window),
+        backward_weight_kernel(out, data, weight, layer.window),
     )
-    return [recipe is not None and recipe.implementation == window_products.IMPLEMENTATION for recipe in recipes]
+    return [kernel is not None and kernel.implementation == window_products.IMPLEMENTATION for kernel in kernels]
 
 
 @pytest.mark.parametrize("usual_limits", [True])
@@ -171,14 +171,14 @@ layer = LAYERS[5]
 data, weight, gout = layer.arrays()
 d, k, o = layer.memories
 results = [np.empty(shape, "f4") for shape in (layer.out, layer.data, layer.weight)]
-recipes = (
+kernels = (
     w.forward_by_windows(d, k, None, o, layer.window),
     w.data_by_windows(o, k, d, layer.window),
     w.weight_by_windows(o, d, k, None, layer.window),
 )
 arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
-for recipe, of_recipe in zip(recipes, arrays):
-    recipe.bind(scratch(recipe), of_recipe)()
+for kernel, of_kernel in zip(kernels, arrays):
+    kernel.bind(scratch(kernel), of_kernel)()
 sys.stdout.write("".join(result.tobytes().hex() for result in results))
 """
 

@@ -149,9 +149,9 @@ def by_definition(layer: Layer) -> tuple[Array, Array, Array]:
     return out, gpadded[:, above : above + layer.size[0], before : before + layer.size[1]], gweight
 
 
-def scratch(recipe: Any) -> list[Array]:
+def scratch(chosen: Any) -> list[Array]:
     """Temporaries that hold garbage."""
-    return [np.full(temp.shape, np.nan, temp.dtype) for temp in recipe.temps]
+    return [np.full(temp.shape, np.nan, temp.dtype) for temp in chosen.temps]
 
 
 def assert_close(result: Array, expected: Array) -> None:
@@ -170,25 +170,25 @@ def test_a_convolution(layer: Layer, tiling: str, bias: bool, adds: bool) -> Non
     added = np.linspace(-1, 1, layer.filters, dtype=np.float32)
     memory = MemoryFormat.plain(added.shape, "float32") if bias else None
     d, w, o = layer.memories
-    recipe = winograd_convolution.winograd_convolution(d, w, memory, o, layer.window, adds)
-    assert recipe is not None
+    chosen = winograd_convolution.winograd_convolution(d, w, memory, o, layer.window, adds)
+    assert chosen is not None
     out, packed = (before.copy() if adds else np.full(layer.out, np.nan, np.float32) for _ in range(2))
     rest = [added] if bias else []
-    run = recipe.bind(scratch(recipe), (data, weight, out, *rest))
+    run = chosen.bind(scratch(chosen), (data, weight, out, *rest))
     with counted() as allocated:
         run()
     assert not allocated
     assert_close(out, by_definition(layer)[0] + (added if bias else 0) + (before if adds else 0))
-    many = recipe.tiling.all >= winograd_convolution.MIN_TILES_PACKED
-    assert bool(recipe.packs) == (tiling in (WHOLE, OWN, PACKABLE) or many)
-    if recipe.packs:
-        recipe.packed(scratch(recipe), (data, weight, packed, *rest), Mode(parameters=1))()
+    many = chosen.tiling.all >= winograd_convolution.MIN_TILES_PACKED
+    assert bool(chosen.packs) == (tiling in (WHOLE, OWN, PACKABLE) or many)
+    if chosen.packs:
+        chosen.packed(scratch(chosen), (data, weight, packed, *rest), Mode(parameters=1))()
         np.testing.assert_array_equal(packed, out)
     positive = before.copy()
-    rectifying = with_relu(recipe)
+    rectifying = with_relu(chosen)
     rectifying.bind(scratch(rectifying), (data, weight, positive, *rest))()
     np.testing.assert_array_equal(positive, np.maximum(out, 0))
-    check_normalized(recipe, (data, weight, before.copy(), *rest), out)
+    check_normalized(chosen, (data, weight, before.copy(), *rest), out)
 
 
 @SIZES
@@ -196,10 +196,10 @@ def test_a_convolution(layer: Layer, tiling: str, bias: bool, adds: bool) -> Non
 def test_the_gradient_of_data(layer: Layer, tiling: str) -> None:
     _, weight, gout = layer.arrays()
     d, w, o = layer.memories
-    recipe = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
-    assert recipe is not None
+    chosen = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
+    assert chosen is not None
     gdata = np.full(layer.data, np.nan, np.float32)
-    run = recipe.bind(scratch(recipe), (gout, weight, gdata))
+    run = chosen.bind(scratch(chosen), (gout, weight, gdata))
     with counted() as allocated:
         run()
     assert not allocated
@@ -216,11 +216,11 @@ def test_the_gradient_of_the_weight(layer: Layer, tiling: str, bias: bool, last:
     if last:
         w = MemoryFormat.plain([layer.weight[axis] for axis in (0, 2, 3, 1)], "float32", LAST)
     memory = MemoryFormat.plain((layer.filters,), "float32") if bias else None
-    recipe = winograd_convolution.winograd_weight_gradient(o, d, w, memory, layer.window)
-    assert recipe is not None
+    chosen = winograd_convolution.winograd_weight_gradient(o, d, w, memory, layer.window)
+    assert chosen is not None
     gweight = np.full([layer.weight[axis] for axis in ((0, 2, 3, 1) if last else range(4))], np.nan, np.float32)
     gbias = np.full(layer.filters, np.nan, np.float32)
-    run = recipe.bind(scratch(recipe), (gout, data, gweight, *([gbias] if bias else [])))
+    run = chosen.bind(scratch(chosen), (gout, data, gweight, *([gbias] if bias else [])))
     with counted() as allocated:
         run()
     assert not allocated
@@ -235,10 +235,10 @@ def test_a_weight_with_its_channels_last(layer: Layer) -> None:
     data, weight, _ = layer.arrays()
     d, _, o = layer.memories
     w = MemoryFormat.plain([layer.weight[axis] for axis in (0, 2, 3, 1)], "float32", LAST)
-    recipe = winograd_convolution.winograd_convolution(d, w, None, o, layer.window)
-    assert recipe is not None
+    chosen = winograd_convolution.winograd_convolution(d, w, None, o, layer.window)
+    assert chosen is not None
     out = np.empty(layer.out, np.float32)
-    recipe.bind(scratch(recipe), (data, np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), out))()
+    chosen.bind(scratch(chosen), (data, np.ascontiguousarray(weight.transpose(0, 2, 3, 1)), out))()
     assert_close(out, by_definition(layer)[0])
 
 
@@ -246,9 +246,9 @@ def test_a_packed_weight_stays_until_it_may_have_been_written_to() -> None:
     layer = Layer(6)
     data, weight, _ = layer.arrays()
     out, mode = np.zeros(layer.out, np.float32), Mode(parameters=1)
-    recipe = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
-    assert recipe is not None
-    run = recipe.packed(scratch(recipe), (data, weight, out), mode)
+    chosen = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
+    assert chosen is not None
+    run = chosen.packed(scratch(chosen), (data, weight, out), mode)
     run()
     first = out.copy()
     weight *= 2
@@ -264,10 +264,10 @@ def test_nan_stays_in_sight() -> None:
     layer = Layer(size=(12, 12))
     data, weight, _ = layer.arrays()
     data[0, 5, 5, 7] = np.nan
-    recipe = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
-    assert recipe is not None
+    chosen = winograd_convolution.winograd_convolution(*layer.memories[:2], None, layer.memories[2], layer.window)
+    assert chosen is not None
     out = np.empty(layer.out, np.float32)
-    recipe.bind(scratch(recipe), (data, weight, out))()
+    chosen.bind(scratch(chosen), (data, weight, out))()
     assert np.isnan(out[0, 4:7, 4:7]).all()
     assert not np.isnan(out[0, 8:]).any()
     assert not np.isnan(out[0, :, 8:]).any()
@@ -335,9 +335,9 @@ def test_what_pays(worth: None) -> None:
 
 
 def data_gradient(layer: Layer) -> Any:
-    """The recipe that computes it."""
+    """The kernel that computes it."""
     d, w, o = layer.memories
-    return convolution.backward_data_recipe(o, w, d, layer.window)
+    return convolution.backward_data_kernel(o, w, d, layer.window)
 
 
 def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,16 +347,16 @@ def test_a_long_batch_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     data, weight, gout = layer.arrays()
     out, gdata, gweight = by_definition(layer)
     results = [np.empty(shape, np.float32) for shape in (layer.out, layer.data, w.shape)]
-    recipes = (
+    chosen_kernels = (
         convolution.forward_by_images(d, w, None, o, layer.window),
-        convolution.backward_data_recipe(o, w, d, layer.window),
-        convolution.backward_weight_recipe(o, d, w, layer.window),
+        convolution.backward_data_kernel(o, w, d, layer.window),
+        convolution.backward_weight_kernel(o, d, w, layer.window),
     )
     arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
-    for recipe, of_recipe, result, expected in zip(recipes, arrays, results, (out, gdata, gweight), strict=True):
-        assert isinstance(recipe, by_images.ByImages)
-        assert recipe.implementation == "winograd"
-        recipe.bind(scratch(recipe), of_recipe)()
+    for chosen, of_kernel, result, expected in zip(chosen_kernels, arrays, results, (out, gdata, gweight), strict=True):
+        assert isinstance(chosen, by_images.ByImages)
+        assert chosen.implementation == "winograd"
+        chosen.bind(scratch(chosen), of_kernel)()
         assert_close(result, expected)
 
 
@@ -364,8 +364,8 @@ def test_of_no_images() -> None:
     """There is no tile then, and no gradient by tiles."""
     layer = Layer(0, (9, 10), 20, 50, pad=(0, 0), taps=5)
     d, w, o = layer.memories
-    recipe = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
-    assert not isinstance(recipe, winograd_convolution.WinogradDataGradient)
+    chosen = winograd_convolution.winograd_data_gradient(o, w, d, layer.window)
+    assert not isinstance(chosen, winograd_convolution.WinogradDataGradient)
     executor, grads = compiled(of_few_channels(), {"data": (0, 21, 25, 19)}, PASSES, "write")
     executor.forward(is_train=True)
     executor.backward([np.ones_like(executor.outputs[0])])
@@ -384,14 +384,14 @@ layer = LAYER
 data, weight, gout = layer.arrays()
 d, k, o = layer.memories
 results = [np.empty(shape, "f4") for shape in (layer.out, layer.data, weight.shape)]
-recipes = (
+chosen_kernels = (
     w.winograd_convolution(d, k, None, o, layer.window),
     w.winograd_data_gradient(o, k, d, layer.window),
     w.winograd_weight_gradient(o, d, k, None, layer.window),
 )
 arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
-for recipe, of_recipe in zip(recipes, arrays):
-    recipe.bind(scratch(recipe), of_recipe)()
+for chosen, of_kernel in zip(chosen_kernels, arrays):
+    chosen.bind(scratch(chosen), of_kernel)()
 sys.stdout.write("".join(result.tobytes().hex() for result in results))
 """
 
@@ -402,11 +402,11 @@ def test_threads_give_the_bits_of_one(layer: Layer, settings: dict[str, int]) ->
     assert_same_bits(THREADS_SCRIPT.replace("SETTINGS", str(settings)).replace("LAYER", str(layer), 1))
 
 
-def check_normalized(recipe: Any, arrays: tuple[Any, ...], expected: Any) -> None:
+def check_normalized(chosen: Any, arrays: tuple[Any, ...], expected: Any) -> None:
     """Mean, scale and shift as the last step, with ReLU behind it, have the bits of steps of their own."""
     filters = expected.shape[-1]
     norm = np.random.default_rng(5).uniform(-1, 1, (3, filters + 8)).astype(np.float32)
-    (mean, scale, shift), rectifying, out = norm[:, :filters], with_relu(recipe), arrays[2]
+    (mean, scale, shift), rectifying, out = norm[:, :filters], with_relu(chosen), arrays[2]
     rectifying.bind(scratch(rectifying), arrays, norm=norm)()
     np.testing.assert_array_equal(out, np.maximum((expected - mean) * scale + shift, 0))
 
@@ -430,19 +430,19 @@ def test_vectors_of_16_and_of_8(layer: Layer, tiling: str, width: int, monkeypat
     d, w, o = layer.memories
     data, weight, gout = layer.arrays()
     results = [np.full(shape, np.nan, np.float32) for shape in (layer.out, layer.data, w.shape)]
-    recipes: tuple[Any, ...] = (
+    chosen_kernels: tuple[Any, ...] = (
         winograd_convolution.winograd_convolution(d, w, None, o, layer.window),
         winograd_convolution.winograd_data_gradient(o, w, d, layer.window),
         winograd_convolution.winograd_weight_gradient(o, d, w, None, layer.window),
     )
     arrays = (data, weight, results[0]), (gout, weight, results[1]), (gout, data, results[2])
-    for recipe, of_recipe, result, expected in zip(recipes, arrays, results, by_definition(layer), strict=True):
-        recipe.bind(scratch(recipe), of_recipe)()
+    for chosen, of_kernel, result, expected in zip(chosen_kernels, arrays, results, by_definition(layer), strict=True):
+        chosen.bind(scratch(chosen), of_kernel)()
         assert_close(result, expected)
-    positive, rectifying = np.empty_like(results[0]), with_relu(recipes[0])
+    positive, rectifying = np.empty_like(results[0]), with_relu(chosen_kernels[0])
     rectifying.bind(scratch(rectifying), (data, weight, positive))()
     np.testing.assert_array_equal(positive, np.maximum(results[0], 0))
-    check_normalized(recipes[0], (data, weight, positive), results[0])
+    check_normalized(chosen_kernels[0], (data, weight, positive), results[0])
 
 
 def network() -> Any:

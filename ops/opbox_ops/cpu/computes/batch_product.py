@@ -104,9 +104,9 @@ def _halves(call: CallSpec, products: Sequence[ProductSizes]) -> list[HalfProduc
     dtype, dnnl = type_of(call), library()
     if dtype is None or dnnl is None or dtype.name not in dnnl.multiplied_types:
         return None
-    recipes = [half_product(dtype, (s.rows, s.terms, s.columns), False, s.transposed, s.batch) for s in products]
-    taken = [recipe for recipe in recipes if recipe is not None]
-    return taken if len(taken) == len(recipes) else None
+    kernels = [half_product(dtype, (s.rows, s.terms, s.columns), False, s.transposed, s.batch) for s in products]
+    taken = [kernel for kernel in kernels if kernel is not None]
+    return taken if len(taken) == len(kernels) else None
 
 
 @op.kernel("cpu", level="library")

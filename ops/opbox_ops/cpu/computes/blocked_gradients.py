@@ -17,7 +17,7 @@ from ...compute import Array, Temp
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes, splits_windows
 from ..algorithms.column_sums import column_sums
 from ..algorithms.window_sizes import WindowSizes
-from ..onednn.primitive import Recipe
+from ..onednn.primitive import PrimitiveKernel
 from ..onednn.reorder import plain_weight
 from . import by_images
 
@@ -26,7 +26,7 @@ __all__ = ["BlockedDataGradient", "BlockedWeightGradient"]
 
 @dataclass(frozen=True, slots=True)
 class BlockedWeightGradient:
-    """A recipe for the gradient of a convolution's weight: made of shapes, to be bound to arrays.
+    """A kernel for the gradient of a convolution's weight: made of shapes, to be bound to arrays.
 
     Attributes:
         kernel: the compiled functions.
@@ -46,7 +46,7 @@ class BlockedWeightGradient:
         return not (self.last or self.windows.kernel == (1, 1) or self.windows.data[3] == 1)
 
     @property
-    def _reorder(self) -> Recipe | None:
+    def _reorder(self) -> PrimitiveKernel | None:
         """From the gradient as products write it to the gradient as the weight lies; None: NumPy copies it."""
         return plain_weight(self.filters, self.windows.data[3], self.windows.kernel) if self._reordered else None
 
@@ -102,7 +102,7 @@ class BlockedWeightGradient:
 
 @dataclass(frozen=True, slots=True)
 class BlockedDataGradient:
-    """A recipe for the gradient of data of a convolution of 1 x 1, of arrays gout, weight and the gradient.
+    """A kernel for the gradient of data of a convolution of 1 x 1, of arrays gout, weight and the gradient.
 
     Attributes:
         kernel: the compiled functions.

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...compute import Array, Temp
 from ...pausing import in_one_piece, pause
-from ..onednn.primitive import Recipe
+from ..onednn.primitive import PrimitiveKernel
 from ..runtime.memory_format import MemoryFormat
 from .half_pointwise import HalfPointwise
 from .half_product import HalfProduct
@@ -29,11 +29,11 @@ __all__ = [
     "MAX_PIECE_MULTIPLICATIONS",
     "ByImages",
     "ConvolutionPiece",
-    "ConvolutionRecipe",
+    "ConvolutionKernel",
     "DataPiece",
-    "DataRecipe",
+    "DataGradientKernel",
     "WeightPiece",
-    "WeightRecipe",
+    "WeightGradientKernel",
     "by_images",
     "images_of",
 ]
@@ -44,11 +44,11 @@ MAX_PIECE_MULTIPLICATIONS = 1 << 33
 
 
 ConvolutionPiece: TypeAlias = (
-    Recipe | PointwiseConvolution | HalfPointwise | WinogradConvolution | SplitConvolution | WindowProduct
+    PrimitiveKernel | PointwiseConvolution | HalfPointwise | WinogradConvolution | SplitConvolution | WindowProduct
 )
 DataPiece: TypeAlias = ConvolutionPiece | HalfProduct | WinogradDataGradient
 """How some images, or their gradients, are computed together."""
-WeightPiece: TypeAlias = Recipe | WinogradWeightGradient | HalfProduct | WindowProduct | ShortRowsGradient
+WeightPiece: TypeAlias = PrimitiveKernel | WinogradWeightGradient | HalfProduct | WindowProduct | ShortRowsGradient
 """How the gradient of a weight is computed from some images."""
 
 
@@ -59,7 +59,7 @@ def images_of(memory: MemoryFormat, count: int) -> MemoryFormat:
 
 @dataclass(frozen=True, slots=True)
 class ByImages:
-    """A batch's recipes.
+    """A batch's kernels.
 
     Attributes:
         main, rest: for a piece, and for the last one where that is smaller.
@@ -91,7 +91,7 @@ class ByImages:
 
     @property
     def temps(self) -> tuple[Temp, ...]:
-        """List the temporaries of both recipes, and an addend for each sum."""
+        """List the temporaries of both kernels, and an addend for each sum."""
         memories = [self.main.operands[k].memory for k in self._sums]
         return (
             *self.main.temps,
@@ -100,7 +100,7 @@ class ByImages:
         )
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Callable[[], None]:
-        """Return a call that runs both recipes; arguments are those of `Recipe.bind`."""
+        """Return a call that runs both kernels; arguments are those of `PrimitiveKernel.bind`."""
         own = len(self.main.temps)
         after = own + (len(self.rest.temps) if self.rest is not None else 0)
         addends = {k: temps[after + i].reshape(arrays[k].shape) for i, k in enumerate(self._sums)}
@@ -132,11 +132,11 @@ class ByImages:
         return call
 
 
-ConvolutionRecipe: TypeAlias = ConvolutionPiece | ByImages
+ConvolutionKernel: TypeAlias = ConvolutionPiece | ByImages
 """How a batch is computed."""
-DataRecipe: TypeAlias = DataPiece | ByImages
+DataGradientKernel: TypeAlias = DataPiece | ByImages
 """How the gradient of data is computed."""
-WeightRecipe: TypeAlias = WeightPiece | ByImages
+WeightGradientKernel: TypeAlias = WeightPiece | ByImages
 """How the gradient of a weight is computed."""
 
 
@@ -145,11 +145,11 @@ def by_images(
     batch: int,
     multiplications: int,
     of_images: Sequence[bool],
-) -> DataRecipe | WeightRecipe | None:
-    """The recipe of a batch, or of its pieces where that is long; None where oneDNN has none.
+) -> DataGradientKernel | WeightGradientKernel | None:
+    """The kernel of a batch, or of its pieces where that is long; None where oneDNN has none.
 
     Args:
-        make: the recipe of so many images.
+        make: the kernel of so many images.
         batch: how many there are.
         multiplications: of an image.
         of_images: for each array whether it has images.

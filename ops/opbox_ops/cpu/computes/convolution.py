@@ -32,12 +32,12 @@ from ..runtime.memory_format import MemoryFormat, memory_of
 from .blocked_gradients import BlockedDataGradient, BlockedWeightGradient
 from .by_images import (
     ByImages,
+    ConvolutionKernel,
     ConvolutionPiece,
-    ConvolutionRecipe,
+    DataGradientKernel,
     DataPiece,
-    DataRecipe,
+    WeightGradientKernel,
     WeightPiece,
-    WeightRecipe,
     by_images,
     images_of,
 )
@@ -79,7 +79,7 @@ def forward_by_images(
     out: MemoryFormat,
     window: _Window,
     adds: bool = False,
-) -> ConvolutionRecipe | None:
+) -> ConvolutionKernel | None:
     """A convolution, of arrays data, weight, out and bias where there is one; None where there is none."""
 
     def make(count: int) -> ConvolutionPiece | None:
@@ -91,13 +91,13 @@ def forward_by_images(
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True, *([] if bias is None else [False]))
-    recipe = by_images(make, out.shape[0], _multiplications(weight, out), has_images)
-    return cast(ConvolutionRecipe | None, recipe)
+    kernel = by_images(make, out.shape[0], _multiplications(weight, out), has_images)
+    return cast(ConvolutionKernel | None, kernel)
 
 
-def backward_data_recipe(
+def backward_data_kernel(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
-) -> DataRecipe | None:
+) -> DataGradientKernel | None:
     """The gradient of a convolution's data, of arrays gout, weight and data's gradient; None where there is none."""
 
     def make(count: int) -> DataPiece | None:
@@ -106,13 +106,13 @@ def backward_data_recipe(
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, False, True)
-    recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
-    return cast(DataRecipe | None, recipe)
+    kernel = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
+    return cast(DataGradientKernel | None, kernel)
 
 
-def backward_weight_recipe(
+def backward_weight_kernel(
     gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, window: _Window, bias: MemoryFormat | None = None
-) -> WeightRecipe | None:
+) -> WeightGradientKernel | None:
     """The gradient of a convolution's weight, of arrays gout, data and the gradients of weight and, if any, of bias.
 
     None where there is none.
@@ -130,13 +130,13 @@ def backward_weight_recipe(
         return next((piece for kind in kinds if (piece := kind(*of_images)) is not None), None)
 
     has_images = (True, True, False, *([] if bias is None else [False]))
-    recipe = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
-    return cast(WeightRecipe | None, recipe)
+    kernel = by_images(make, gout.shape[0], _multiplications(weight, gout), has_images)
+    return cast(WeightGradientKernel | None, kernel)
 
 
-def plain_forward_recipe(
+def plain_forward_kernel(
     data: MemoryFormat, weight: MemoryFormat, out: MemoryFormat, window: _Window
-) -> ConvolutionRecipe | None:
+) -> ConvolutionKernel | None:
     """A convolution without bias, of arrays data, weight and out; None where there is none."""
     return forward_by_images(data, weight, None, out, window)
 
@@ -183,8 +183,8 @@ def _pads_more_than_it_reaches(p: ConvolutionParams) -> bool:
     return any(q > d * (k - 1) for q, d, k in zip(pad, dilate, p.kernel, strict=True))
 
 
-def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> ConvolutionRecipe | None:
-    """The recipe of a forward call, which with `adds` adds to what is in the output; None where there is none."""
+def forward_kernel(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> ConvolutionKernel | None:
+    """The kernel of a forward call, which with `adds` adds to what is in the output; None where there is none."""
     if _pads_more_than_it_reaches(p) or not share_layout(call, (0,), (0,)) or type_for_convolutions(call) is None:
         return None
     data, weight, out = _memories(p, call, 0, -1)
@@ -194,7 +194,7 @@ def forward_recipe(p: ConvolutionParams, call: CallSpec, adds: bool = False) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Gradients:
-    """The recipes of the gradients that a backward call wants; None for one that it does not.
+    """The kernels of the gradients that a backward call wants; None for one that it does not.
 
     Attributes:
         data: data's.
@@ -202,8 +202,8 @@ class _Gradients:
         unread: whether bias's is wanted and weight's, which comes with it, is not.
     """
 
-    data: DataRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None
-    weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None
+    data: DataGradientKernel | DataGradient | BlockedDataGradient | WindowedGradient | None
+    weight: WeightGradientKernel | WeightGradient | BlockedWeightGradient | None
     unread: Temp | None
 
     @property
@@ -229,25 +229,25 @@ class _Gradients:
         return as_one(runs)
 
 
-def _implementation(recipe: DataRecipe | WeightRecipe | None) -> str:
-    return "" if recipe is None else recipe.implementation
+def _implementation(kernel: DataGradientKernel | WeightGradientKernel | None) -> str:
+    return "" if kernel is None else kernel.implementation
 
 
 def _gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
-    """Return the recipes of a backward call's gradients; None where one of them has no kernel."""
+    """Return the kernels of a backward call's gradients; None where one of them has no kernel."""
     wants_bias = not p.no_bias and call.wants(2)
     if _pads_more_than_it_reaches(p) or not share_layout(call, (0, 1), (0,)) or type_for_convolutions(call) is None:
         return None
     data, weight, out = _memories(p, call, 1, 0)
     window = strides(p)
-    of_data: DataRecipe | DataGradient | BlockedDataGradient | WindowedGradient | None = None
+    of_data: DataGradientKernel | DataGradient | BlockedDataGradient | WindowedGradient | None = None
     if call.wants(0):
-        of_data = own_data = backward_data_recipe(out, weight, data, window)
+        of_data = own_data = backward_data_kernel(out, weight, data, window)
         if p.num_group == 1 and (own_data is not None or library() is None):
             of_data = data_gradient(out, weight, data, window, _implementation(own_data)) or own_data
-    of_weight: WeightRecipe | WeightGradient | BlockedWeightGradient | None = None
+    of_weight: WeightGradientKernel | WeightGradient | BlockedWeightGradient | None = None
     if call.wants(1) or wants_bias:
-        of_weight = own = backward_weight_recipe(
+        of_weight = own = backward_weight_kernel(
             out, data, weight, window, memory_of(call.outputs[2]) if wants_bias else None
         )
         if p.num_group == 1 and (own is not None or library() is None):
@@ -264,18 +264,18 @@ def _gradients(p: ConvolutionParams, call: CallSpec) -> _Gradients | None:
 @op.kernel("cpu", level="library")
 @first_version.kernel("cpu", level="library")
 def _(p: ConvolutionParams, call: CallSpec) -> Kernel | None:
-    recipe = forward_recipe(p, call)
-    return None if recipe is None else Kernel(partial(_bind, recipe), tuple(recipe.temps), recipe.packs)
+    kernel = forward_kernel(p, call)
+    return None if kernel is None else Kernel(partial(_bind, kernel), tuple(kernel.temps), kernel.packs)
 
 
 def _bind(
-    recipe: ConvolutionRecipe, p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    kernel: ConvolutionKernel, p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
     inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays = (*inputs[:2], outputs[0], *inputs[2:3])
-    if ctx.packs and not isinstance(recipe, ByImages):
-        return recipe.packed(ctx.temp, arrays, ctx.mode)
-    return recipe.bind(ctx.temp, arrays)
+    if ctx.packs and not isinstance(kernel, ByImages):
+        return kernel.packed(ctx.temp, arrays, ctx.mode)
+    return kernel.bind(ctx.temp, arrays)
 
 
 @backward.kernel("cpu", level="library")

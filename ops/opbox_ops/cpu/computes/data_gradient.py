@@ -25,7 +25,7 @@ from ...compute import Array, Temp
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes
 from ..algorithms.window_sums import window_sums
 from ..onednn.library import library
-from ..onednn.primitive import Recipe
+from ..onednn.primitive import PrimitiveKernel
 from ..onednn.reorder import reorder
 from ..runtime.memory_format import MemoryFormat
 from .blocked_gradients import BlockedDataGradient
@@ -50,7 +50,7 @@ MIN_PRODUCTS = 256
 
 @dataclass(frozen=True, slots=True)
 class DataGradient:
-    """A recipe for the gradient of data: made of shapes, to be bound to arrays.
+    """A kernel for the gradient of data: made of shapes, to be bound to arrays.
 
     Attributes:
         channels, filters: data's and out's.
@@ -81,7 +81,7 @@ class DataGradient:
 
 @dataclass(frozen=True, slots=True)
 class WindowedGradient:
-    """A recipe for the gradient of few channels: windows by a product, a few images at a time, and their sums.
+    """A kernel for the gradient of few channels: windows by a product, a few images at a time, and their sums.
 
     Attributes:
         data, out: shapes as they lie: (batch, height, width, channels), (batch, height, width, filters).
@@ -110,12 +110,12 @@ class WindowedGradient:
         return max(1, min(self.out[0], CACHE_BYTES // (4 * math.prod(self.out[1:3]) * self._columns)))
 
     @property
-    def _reorder(self) -> Recipe:
+    def _reorder(self) -> PrimitiveKernel:
         """From the weight as it is to the weight with its channels last."""
         inside = MemoryFormat.plain((self.out[3], *self.kernel, self.data[3]), "float32", (0, 3, 1, 2))
-        recipe = reorder(self.weight, inside)
-        assert recipe is not None
-        return recipe
+        chosen = reorder(self.weight, inside)
+        assert chosen is not None
+        return chosen
 
     @property
     def temps(self) -> tuple[Temp, ...]:
@@ -150,7 +150,7 @@ class WindowedGradient:
 def data_gradient(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: tuple[tuple[int, ...], ...], own: str
 ) -> DataGradient | BlockedDataGradient | WindowedGradient | None:
-    """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
+    """Return a kernel of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
     `own` is empty where there is no oneDNN; only a kernel of our own computes the gradient then.
 

@@ -22,8 +22,8 @@ from ...nn.deconvolution import DeconvolutionParams, backward, op, window_of
 from ...nn.window import channels_first, is_last
 from ..runtime.memory_format import MemoryFormat, memory_of
 from ..runtime.packed_runs import bind_in_order
-from .by_images import ConvolutionRecipe, DataRecipe, WeightRecipe
-from .convolution import backward_data_recipe, backward_weight_recipe, plain_forward_recipe, type_for_convolutions
+from .by_images import ConvolutionKernel, DataGradientKernel, WeightGradientKernel
+from .convolution import backward_data_kernel, backward_weight_kernel, plain_forward_kernel, type_for_convolutions
 
 MIN_POSITIONS = 4
 """Minimum number of positions of an image of data for oneDNN. 64 images of 1 x 1, 100 channels to 512 by 4 x 4, take
@@ -77,15 +77,15 @@ def _(p: DeconvolutionParams, call: CallSpec) -> Kernel | None:
     if not share_layout(call, (0,), (0,)):
         return None
     memories = _memories(p, call, call.inputs[0], call.inputs[1], call.outputs[0])
-    recipe = None if memories is None else backward_data_recipe(*memories)
-    return None if recipe is None else Kernel(partial(_bind, recipe), tuple(recipe.temps))
+    kernel = None if memories is None else backward_data_kernel(*memories)
+    return None if kernel is None else Kernel(partial(_bind, kernel), tuple(kernel.temps))
 
 
 def _bind(
-    recipe: DataRecipe, p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    kernel: DataGradientKernel, p: DeconvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
     inputs, (out,) = physical_arrays(ctx.call, inputs, outputs)
-    runs = recipe.bind(ctx.temp, (*inputs[:2], out))
+    runs = kernel.bind(ctx.temp, (*inputs[:2], out))
     if p.no_bias:
         return runs
     bias = inputs[2] if _is_channels_last(p, ctx.call) else inputs[2].reshape(-1, *(1,) * (out.ndim - 2))
@@ -102,31 +102,33 @@ def _is_channels_last(p: DeconvolutionParams, call: CallSpec) -> bool:
     return is_last(p.layout) or call.inputs[0].layout != PLAIN
 
 
-def _gradients(p: DeconvolutionParams, call: CallSpec) -> tuple[ConvolutionRecipe | None, WeightRecipe | None] | None:
-    """Return the recipes of the wanted gradients of data and of weight; None where oneDNN has no implementation."""
+def _gradients(
+    p: DeconvolutionParams, call: CallSpec
+) -> tuple[ConvolutionKernel | None, WeightGradientKernel | None] | None:
+    """Return the kernels of the wanted gradients of data and of weight; None where oneDNN has no implementation."""
     if not share_layout(call, (0, 1), (0,)):
         return None
     memories = _memories(p, call, call.inputs[1], call.inputs[2], call.inputs[0])
     if memories is None:
         return None
     data, weight, out, window = memories
-    of_data = plain_forward_recipe(out, weight, data, window) if call.wants(0) else None
-    of_weight = backward_weight_recipe(data, out, weight, window) if call.wants(1) else None
+    of_data = plain_forward_kernel(out, weight, data, window) if call.wants(0) else None
+    of_weight = backward_weight_kernel(data, out, weight, window) if call.wants(1) else None
     missing = (call.wants(0) and of_data is None) or (call.wants(1) and of_weight is None)
     return None if missing else (of_data, of_weight)
 
 
 @backward.kernel("cpu", level="library")
 def _(p: DeconvolutionParams, call: CallSpec) -> Kernel | None:
-    recipes = _gradients(p, call)
-    if recipes is None:
+    kernels = _gradients(p, call)
+    if kernels is None:
         return None
-    temps = [temp for recipe in recipes if recipe is not None for temp in recipe.temps]
-    return Kernel(partial(_bind_gradients, recipes), tuple(temps))
+    temps = [temp for kernel in kernels if kernel is not None for temp in kernel.temps]
+    return Kernel(partial(_bind_gradients, kernels), tuple(temps))
 
 
 def _bind_gradients(
-    recipes: tuple[ConvolutionRecipe | None, WeightRecipe | None],
+    kernels: tuple[ConvolutionKernel | None, WeightGradientKernel | None],
     p: DeconvolutionParams,
     ctx: OpContext,
     inputs: Arrays,
@@ -134,7 +136,7 @@ def _bind_gradients(
 ) -> Callable[[], Any]:
     (gout, data, weight), outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays = (gout, weight, outputs[0]), (data, gout, outputs[1])
-    runs = bind_in_order(recipes, ctx.temp, arrays)
+    runs = bind_in_order(kernels, ctx.temp, arrays)
     if not p.no_bias and outputs[2] is not None:
         channels = gout.ndim - 1 if _is_channels_last(p, ctx.call) else 1
         axes = tuple([axis for axis in range(gout.ndim) if axis != channels])

@@ -28,7 +28,7 @@ from opbox_protocol.mxnet import numpy_dtype
 
 from ...accumulation import NARROW
 from ...compute import Array, Mode, Temp
-from ..onednn.primitive import Operand, Recipe
+from ..onednn.primitive import Operand, PrimitiveKernel
 from ..runtime.memory_format import MemoryFormat
 from ..runtime.packed_runs import PackedRuns
 from .half_product import HalfProduct, half_product
@@ -42,7 +42,7 @@ _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class HalfPointwise:
-    """A recipe of forward with the methods of a `Recipe`, for arrays as they lie.
+    """A kernel of forward with the methods of a `PrimitiveKernel`, for arrays as they lie.
 
     Attributes:
         product: of matrices.
@@ -50,7 +50,7 @@ class HalfPointwise:
     """
 
     product: HalfProduct
-    packing: Recipe
+    packing: PrimitiveKernel
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -72,7 +72,7 @@ class HalfPointwise:
         return (larger, *[replace(temp, only_packed=True) for temp in packed], *more)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Callable[[], Any]:
-        """Return a call that runs the product; arguments are those of `Recipe.bind`."""
+        """Return a call that runs the product; arguments are those of `PrimitiveKernel.bind`."""
         return self.product.bind([temps[0], *temps[len(self.packing.temps) :]], arrays)
 
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:

@@ -23,15 +23,15 @@ from ...bound_calls import as_one
 from ...compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs, Reusable, Temp
 from ...expression.conversion import converting
 from ...nn.fully_connected import FullyConnectedParams, backward, op
-from ..onednn.cache import RECIPES
+from ..onednn.cache import MAX_CACHED_KERNELS
 from ..onednn.library import library
 from ..onednn.matmul_primitive import Sizes, if_fast, matmul_primitive
-from ..onednn.primitive import Operand, Recipe
+from ..onednn.primitive import Operand, PrimitiveKernel
 from ..runtime.packed_runs import bind_in_order
 from .matmul import features_of, type_of
 from .product import MAX_MULTIPLICATIONS
 
-__all__ = ["HalfProduct", "half_packing_recipe", "half_product"]
+__all__ = ["HalfProduct", "half_packing_kernel", "half_product"]
 
 MAX_SMALL_MULTIPLICATIONS, MAX_SMALL_SIDE = 1 << 27, 16
 """Maximum number of multiplications, and of rows, columns or terms, for oneDNN to compute a product of float16."""
@@ -39,36 +39,36 @@ MAX_SMALL_MULTIPLICATIONS, MAX_SMALL_SIDE = 1 << 27, 16
 
 @dataclass(frozen=True, slots=True)
 class HalfProduct:
-    """A recipe for arrays a, b, out and bias if any, of one type; with the methods of a `Recipe`.
+    """A kernel for arrays a, b, out and bias if any, of one type; with the methods of a `PrimitiveKernel`.
 
     Attributes:
-        recipe: oneDNN's.
+        primitive: oneDNN's, with its reorders.
         widened: numbers of the bias, which a product of float16 reads as float32; 0: none.
     """
 
-    recipe: Recipe
+    primitive: PrimitiveKernel
     widened: int
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return self.recipe.operands
+        return self.primitive.operands
 
     @property
     def implementation(self) -> str:
-        return self.recipe.implementation
+        return self.primitive.implementation
 
     @property
     def temps(self) -> list[Temp]:
-        return [*self.recipe.temps, Temp((self.widened,))]
+        return [*self.primitive.temps, Temp((self.widened,))]
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> Callable[[], Any]:
         *others, wide = temps
         if not self.widened:
-            return self.recipe.bind(others, arrays)
-        return as_one([converting(arrays[3], wide), self.recipe.bind(others, (*arrays[:3], wide))])
+            return self.primitive.bind(others, arrays)
+        return as_one([converting(arrays[3], wide), self.primitive.bind(others, (*arrays[:3], wide))])
 
 
-@lru_cache(maxsize=RECIPES)
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
 def half_product(
     dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: tuple[bool, bool], batch: int | None = None
 ) -> HalfProduct | None:
@@ -79,17 +79,17 @@ def half_product(
     few = math.prod(sizes) <= MAX_SMALL_MULTIPLICATIONS or min(sizes) <= MAX_SMALL_SIDE
     if dtype.name not in dnnl.multiplied_types and not (dtype == np.float16 and few):
         return None
-    recipe = if_fast(matmul_primitive(sizes, bias, transposed, dtype=dtype, batch=batch))
-    return None if recipe is None else HalfProduct(recipe, sizes[2] if bias and dtype == np.float16 else 0)
+    primitive = if_fast(matmul_primitive(sizes, bias, transposed, dtype=dtype, batch=batch))
+    return None if primitive is None else HalfProduct(primitive, sizes[2] if bias and dtype == np.float16 else 0)
 
 
-def half_packing_recipe(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: bool) -> Recipe | None:
+def half_packing_kernel(dtype: np.dtype[Any], sizes: Sizes, bias: bool, transposed: bool) -> PrimitiveKernel | None:
     """out = a @ b.T + bias, or a @ b, with b packed beforehand; None where oneDNN is not to compute it."""
     product = half_product(dtype, sizes, bias, (False, transposed))
     if product is None or product.widened or dtype.name not in getattr(library(), "multiplied_types", ()):
         return None
-    recipe = if_fast(matmul_primitive(sizes, bias, (False, transposed), free=True, dtype=dtype))
-    return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
+    primitive = if_fast(matmul_primitive(sizes, bias, (False, transposed), free=True, dtype=dtype))
+    return primitive if primitive is not None and primitive.packs == ((1, 1),) else None
 
 
 @op.kernel("cpu", level="library")
@@ -114,7 +114,7 @@ def _rebind(
     product: HalfProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Reusable:
     *temps, wide = ctx.temp
-    execute = product.recipe.rebound(temps)
+    execute = product.primitive.rebound(temps)
 
     def run(inputs: Arrays, outputs: Outputs) -> None:
         bias = inputs[2:]

@@ -36,7 +36,7 @@ from ..algorithms.blocked_product import ProductSizes
 from ..algorithms.column_sums import column_sums
 from ..algorithms.stacked_rows import stacked_rows
 from .packable_product import PackableProduct, packable_product
-from .product import ProductRecipe, fast_product, weight_gradient_product
+from .product import ProductKernel, fast_product, weight_gradient_product
 
 
 def type_of(call: CallSpec) -> np.dtype[Any] | None:
@@ -62,8 +62,8 @@ in the caches: 128 x 784 by 784 x 128 283 and 314, 32 x 256 by 256 x 1024 206 an
 348."""
 
 
-def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | PackableProduct | None:
-    """The recipe of a FullyConnected; None where NumPy's BLAS is to compute it."""
+def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductKernel | PackableProduct | None:
+    """The kernel of a FullyConnected; None where NumPy's BLAS is to compute it."""
     if not all_plain_float32(call):
         return None
     rows, features = features_of(p, call.inputs[0])
@@ -74,25 +74,25 @@ def product_of(p: FullyConnectedParams, call: CallSpec) -> ProductRecipe | Packa
 
 @op.kernel("cpu", level="library")
 def _(p: FullyConnectedParams, call: CallSpec) -> Kernel | None:
-    recipe = product_of(p, call)
-    if recipe is None:
+    kernel = product_of(p, call)
+    if kernel is None:
         return None
-    return Kernel(partial(_bind, recipe), recipe.temps, recipe.packs, partial(_rebind, recipe))
+    return Kernel(partial(_bind, kernel), kernel.temps, kernel.packs, partial(_rebind, kernel))
 
 
 def _bind(
-    recipe: ProductRecipe | PackableProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    kernel: ProductKernel | PackableProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], None]:
     arrays = (*inputs[:2], outputs[0], *inputs[2:])
-    if ctx.packs and isinstance(recipe, PackableProduct):
-        return recipe.packed(ctx.temp, arrays, ctx.mode)
-    return recipe.bind(ctx.temp, arrays)
+    if ctx.packs and isinstance(kernel, PackableProduct):
+        return kernel.packed(ctx.temp, arrays, ctx.mode)
+    return kernel.bind(ctx.temp, arrays)
 
 
 def _rebind(
-    recipe: ProductRecipe | PackableProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    kernel: ProductKernel | PackableProduct, p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Reusable:
-    execute = recipe.rebound(ctx.temp)
+    execute = kernel.rebound(ctx.temp)
 
     def run(inputs: Arrays, outputs: Outputs) -> None:
         execute((*inputs[:2], outputs[0], *inputs[2:]))
@@ -100,7 +100,7 @@ def _rebind(
     return run
 
 
-def _data_gradient(sizes: tuple[int, int, int]) -> ProductRecipe | PackableProduct | None:
+def _data_gradient(sizes: tuple[int, int, int]) -> ProductKernel | PackableProduct | None:
     """gdata = gout @ weight, of these rows, terms and columns; with the weight packed first for a matrix unit.
 
     Two threads, 1024 x 512 by 512 x 2048, GFLOP/s: 422 and 523; by vectors packing takes what it gains.
@@ -114,8 +114,8 @@ def _data_gradient(sizes: tuple[int, int, int]) -> ProductRecipe | PackableProdu
 
 def _gradients(
     p: FullyConnectedParams, call: CallSpec
-) -> tuple[ProductRecipe | PackableProduct | None, ProductRecipe | None]:
-    """Return the recipes of data's and weight's gradients; None for one that is not wanted, or that NumPy computes."""
+) -> tuple[ProductKernel | PackableProduct | None, ProductKernel | None]:
+    """Return the kernels of data's and weight's gradients; None for one that is not wanted, or that NumPy computes."""
     if not all_plain_float32(call):
         return None, None
     rows, features = features_of(p, call.inputs[1])
@@ -128,13 +128,13 @@ def _(p: FullyConnectedParams, call: CallSpec) -> Kernel | None:
     of_data, of_weight = _gradients(p, call)
     if of_data is None and of_weight is None:
         return None
-    temps = [temp for recipe in (of_data, of_weight) if recipe is not None for temp in recipe.temps]
+    temps = [temp for kernel in (of_data, of_weight) if kernel is not None for temp in kernel.temps]
     return Kernel(partial(_bind_gradients, of_data, of_weight), tuple(temps))
 
 
 def _bind_gradients(
-    of_data: ProductRecipe | PackableProduct | None,
-    of_weight: ProductRecipe | None,
+    of_data: ProductKernel | PackableProduct | None,
+    of_weight: ProductKernel | None,
     p: FullyConnectedParams,
     ctx: OpContext,
     inputs: Arrays,
@@ -165,15 +165,15 @@ def _(p: SharedProductParams, call: CallSpec) -> Kernel | None:
     if not all_plain_float32(call):
         return None
     (rows, columns), summed = call.outputs[0].shape, call.inputs[p.calls].shape[1]
-    recipe = fast_product((rows, summed, columns), bool(p.bias), transposed=True)
-    return None if recipe is None else Kernel(partial(_bind_stacked, recipe), (*stacked_temps(p, call), *recipe.temps))
+    kernel = fast_product((rows, summed, columns), bool(p.bias), transposed=True)
+    return None if kernel is None else Kernel(partial(_bind_stacked, kernel), (*stacked_temps(p, call), *kernel.temps))
 
 
 def _bind_stacked(
-    recipe: ProductRecipe, p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    kernel: ProductKernel, p: SharedProductParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], None]:
     rows, *temps = ctx.temp
-    product = recipe.bind(temps, (rows, inputs[p.calls], outputs[0], *inputs[p.calls + 1 :]))
+    product = kernel.bind(temps, (rows, inputs[p.calls], outputs[0], *inputs[p.calls + 1 :]))
     return as_one([stacked_rows(rows, inputs[: p.calls]), product])
 
 
@@ -182,17 +182,17 @@ class SummedProducts:
     """The products of float32 whose sums are the gradients of weights.
 
     Attributes:
-        recipes: by rows, features, and whether the product adds.
+        kernels: by rows, features, and whether the product adds.
         sums: the temporaries of the sum, in front of those of the products.
     """
 
-    recipes: Mapping[tuple[int, int, bool], ProductRecipe]
+    kernels: Mapping[tuple[int, int, bool], ProductKernel]
     sums: tuple[Temp, ...]
 
     @property
     def temps(self) -> tuple[Temp, ...]:
         """The temporaries of the sum, and of the product that needs most."""
-        alternatives = zip_longest(*(recipe.temps for recipe in self.recipes.values()), fillvalue=Temp((0,), np.uint8))
+        alternatives = zip_longest(*(kernel.temps for kernel in self.kernels.values()), fillvalue=Temp((0,), np.uint8))
         return (*self.sums, *(max(temps, key=lambda temp: temp.shape) for temps in alternatives))
 
     def bind(
@@ -207,7 +207,7 @@ class SummedProducts:
         own = len(self.sums)
 
         def product(g: Array, x: Array, gweight: Array, adds: bool) -> list[Callable[[], None]]:
-            return [self.recipes[*x.shape, adds].bind(temps[own:], (g, x, gweight))]
+            return [self.kernels[*x.shape, adds].bind(temps[own:], (g, x, gweight))]
 
         return sum_products(p, temps[:own], inputs, outputs, product, stacking)
 
@@ -218,15 +218,15 @@ def summed_products(p: SharedProductParams, call: CallSpec) -> SummedProducts | 
         return None
     gouts = call.inputs[: p.calls]
     rows, hidden = [gout.shape[0] for gout in gouts], gouts[0].shape[1]
-    recipes = {}
+    kernels = {}
     for _, features in wanted_weights(p, call):
         for number, part in enumerate(pieces(rows)):
             count = sum(rows[i] for i in part)
-            recipe = weight_gradient_product(count, hidden, features, adds=number > 0)
-            if recipe is None:
+            kernel = weight_gradient_product(count, hidden, features, adds=number > 0)
+            if kernel is None:
                 return None
-            recipes[count, features, number > 0] = recipe
-    return SummedProducts(recipes, tuple(summed_temps(p, call))) if recipes else None
+            kernels[count, features, number > 0] = kernel
+    return SummedProducts(kernels, tuple(summed_temps(p, call))) if kernels else None
 
 
 @SUMMED.kernel("cpu", level="library")

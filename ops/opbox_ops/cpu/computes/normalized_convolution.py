@@ -18,17 +18,17 @@ from ...nn.normalized_convolution import NORMALIZED_CONVOLUTION, NormalizedConvo
 from ...nn.normalized_relu import norm_of, sweeps_of
 from ..algorithms.blocked_product import padded
 from ..algorithms.norm_numbers import norm_numbers
-from .convolution import forward_recipe
+from .convolution import forward_kernel
 from .relu_epilogue import with_relu
 
 LINE = 64
 """Bytes of a line of the cache, at which arrays begin."""
 
 
-def _split(recipe: Any) -> tuple[list[Temp], list[Temp | None]]:
-    """Return the recipe's packed copies, the others without elements; and the others, those None."""
-    copies = {k for _, k in recipe.packs}
-    pairs = [(temp, k in copies) for k, temp in enumerate(recipe.temps)]
+def _split(kernel: Any) -> tuple[list[Temp], list[Temp | None]]:
+    """Return the kernel's packed copies, the others without elements; and the others, those None."""
+    copies = {k for _, k in kernel.packs}
+    pairs = [(temp, k in copies) for k, temp in enumerate(kernel.temps)]
     return [temp if copy else Temp((0,)) for temp, copy in pairs], [None if copy else temp for temp, copy in pairs]
 
 
@@ -50,7 +50,7 @@ def _carved(scratch: Array, temps: Sequence[Temp]) -> list[Array]:
 
 @NORMALIZED_CONVOLUTION.kernel("cpu", level="library")
 def _(p: NormalizedConvolutionParams, call: CallSpec) -> Kernel | None:
-    alone: Any = forward_recipe(p.params, p.call)
+    alone: Any = forward_kernel(p.params, p.call)
     whole = None if alone is None else with_relu(alone)
     if whole is None:
         return None
@@ -75,9 +75,9 @@ def _bind(
     (data, weight, *bias), (out,) = physical_arrays(p.call, operands, outputs)
     arrays = (data, weight, out, *bias)
 
-    def bound(recipe: Any, **norm: Array) -> Callable[[], None]:
+    def bound(kernel: Any, **norm: Array) -> Callable[[], None]:
         run: Callable[[], None] = (
-            recipe.packed(temps, arrays, ctx.mode, **norm) if ctx.packs else recipe.bind(temps, arrays, **norm)
+            kernel.packed(temps, arrays, ctx.mode, **norm) if ctx.packs else kernel.bind(temps, arrays, **norm)
         )
         return run
 

@@ -16,23 +16,23 @@ from ...call_list import CallList
 from ...compute import Array, Mode, Temp
 from ..onednn.primitive import Operand
 from ..runtime.packed_runs import PackedRuns
-from .blocked_recipe import BlockedRecipe
-from .product import ProductRecipe, fast_product, packing_recipe
+from .blocked_product_kernel import BlockedKernel
+from .product import ProductKernel, fast_product, packing_kernel
 
 __all__ = ["PackableProduct", "packable_product"]
 
 
 @dataclass(frozen=True, slots=True)
 class PackableProduct:
-    """A recipe for arrays data, weight, out and bias if any; with the methods of a `Recipe`.
+    """A kernel for arrays data, weight, out and bias if any; with the methods of a `PrimitiveKernel`.
 
     Attributes:
         unpacked: the product of the weight as it lies.
         packing: the product of a packed weight.
     """
 
-    unpacked: ProductRecipe
-    packing: ProductRecipe
+    unpacked: ProductKernel
+    packing: ProductKernel
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -49,26 +49,26 @@ class PackableProduct:
     @property
     def temps(self) -> tuple[Temp, ...]:
         """The larger scratchpad, and the packed weight, which `bind` uses where it packs first."""
-        scratchpads = [recipe.temps[0] for recipe in (self.unpacked, self.packing)]
+        scratchpads = [kernel.temps[0] for kernel in (self.unpacked, self.packing)]
         packed = replace(self.packing.temps[1], only_packed=not self.packs_first)
         return max(scratchpads, key=lambda temp: temp.shape), packed
 
     @property
     def packs_first(self) -> bool:
         """Whether it packs the weight in each run too."""
-        return isinstance(self.packing, BlockedRecipe) and self.packing.sizes.packs_first
+        return isinstance(self.packing, BlockedKernel) and self.packing.sizes.packs_first
 
     @property
     def adds_apart(self) -> bool:
         """Whether it can add to an array that is not out."""
-        return isinstance(self.unpacked, BlockedRecipe) and self.unpacked.adds
+        return isinstance(self.unpacked, BlockedKernel) and self.unpacked.adds
 
     def bind(
         self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
     ) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`, and the addend where `adds_apart`.
+        """Return a call that runs it; arguments are those of `PrimitiveKernel.bind`, and the addend where `adds_apart`.
 
-        `norm` is that of a recipe in blocks.
+        `norm` is that of a kernel in blocks.
         """
         more, runs = _wanted(addend, norm), CallList()
         if not self.packs_first:
@@ -96,14 +96,14 @@ class PackableProduct:
 
 
 def _wanted(addend: Array | None, norm: Array | None) -> dict[str, Any]:
-    """Arguments of a recipe in blocks; none for one of oneDNN's, which has neither."""
+    """Arguments of a kernel in blocks; none for one of oneDNN's, which has neither."""
     return {name: array for name, array in (("addend", addend), ("norm", norm)) if array is not None}
 
 
 def packable_product(
     sizes: tuple[int, int, int], bias: bool, adds: bool = False, in_blocks: bool = True, transposed: bool = True
 ) -> PackableProduct | None:
-    """Return the recipe of a product of these rows, terms and columns; None where NumPy's BLAS is the faster one."""
+    """Return the kernel of a product of these rows, terms and columns; None where NumPy's BLAS is the faster one."""
     unpacked = fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks)
-    packing = packing_recipe(sizes, bias, adds, in_blocks, transposed)
+    packing = packing_kernel(sizes, bias, adds, in_blocks, transposed)
     return None if unpacked is None or packing is None or unpacked.reordered else PackableProduct(unpacked, packing)

@@ -40,7 +40,7 @@ few hundred positions oneDNN is a twentieth faster, over many as fast: 8 x 14 x 
 
 @dataclass(frozen=True, slots=True)
 class PointwiseConvolution(PackableProduct):
-    """A recipe for a convolution of 1 x 1, of arrays data, weight, out and bias if any: of the data that it takes.
+    """A kernel for a convolution of 1 x 1, of arrays data, weight, out and bias if any: of the data that it takes.
 
     Attributes:
         stride: the convolution's, by which positions are gathered; None where it takes all.
@@ -99,7 +99,7 @@ def pointwise_convolution(
     window: tuple[tuple[int, ...], ...],
     adds: bool = False,
 ) -> PointwiseConvolution | None:
-    """Return the recipe of a product for this convolution; None where it is none, or oneDNN's own is the better one.
+    """Return the kernel of a product for this convolution; None where it is none, or oneDNN's own is the better one.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding. With `adds` it
     adds to what is in out.

@@ -1,9 +1,9 @@
-"""Matrix products of float32 that are not left to NumPy's BLAS, and their recipes.
+"""Matrix products of float32 that are not left to NumPy's BLAS, and their kernels.
 
-From MIN_MULTIPLICATIONS on they run in blocks (`blocked_recipe`), or by oneDNN's matmul where it has kernels for
-AVX-512 and the product is a large gradient of a weight, or there is no compiler for blocks; small ones, and all where
-neither is to be had, by BLAS. Which one a product gets depends on its shape alone, so that an operator called by itself
-gives what it gives in a graph.
+From MIN_MULTIPLICATIONS on they run in blocks (`blocked_product_kernel`), or by oneDNN's matmul where it has kernels
+for AVX-512 and the product is a large gradient of a weight, or there is no compiler for blocks; small ones, and all
+where neither is to be had, by BLAS. Which one a product gets depends on its shape alone, so that an operator called by
+itself gives what it gives in a graph.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import numpy as np
 from ...compute import Array
 from ...cuda.product import matmul
 from ..algorithms.blocked_product import BlockedProduct, ProductSizes, blocked_product
-from ..onednn.cache import RECIPES
+from ..onednn.cache import MAX_CACHED_KERNELS
 from ..onednn.matmul_primitive import Sizes, if_fast, matmul_primitive
-from ..onednn.primitive import Recipe
-from .blocked_recipe import BlockedRecipe, blocked_recipe
+from ..onednn.primitive import PrimitiveKernel
+from .blocked_product_kernel import BlockedKernel, blocked_product_kernel
 
 __all__ = [
-    "ProductRecipe",
+    "ProductKernel",
     "block_matmul",
     "blocked_kernel",
     "fast_product",
     "has_fast_kernels",
     "packed_columns",
     "packed_rows",
-    "packing_recipe",
+    "packing_kernel",
     "weight_gradient_product",
 ]
 
@@ -70,14 +70,14 @@ MAX_MULTIPLICATIONS = 1 << 36
 seconds."""
 
 _FLOAT32 = np.dtype(np.float32)
-ProductRecipe: TypeAlias = Recipe | BlockedRecipe
+ProductKernel: TypeAlias = PrimitiveKernel | BlockedKernel
 
 
 @cache
 def has_fast_kernels() -> bool:
     """Return whether this processor has oneDNN's kernels for AVX-512; its others are no faster than OpenBLAS."""
-    recipe = matmul_primitive((64, 64, 64), False, (False, True))
-    return if_fast(recipe) is not None
+    chosen = matmul_primitive((64, 64, 64), False, (False, True))
+    return if_fast(chosen) is not None
 
 
 def blocked_kernel() -> BlockedProduct | None:
@@ -88,7 +88,7 @@ def blocked_kernel() -> BlockedProduct | None:
 def block_matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
     """Write a @ b to `out`, arrays of float32: in blocks where that is to be and they lie for it, else by NumPy.
 
-    For computes that make products of their own as they run; those of a plan's steps have recipes.
+    For computes that make products of their own as they run; those of a plan's steps have kernels.
     """
     product = None
     if out.flags.c_contiguous and (b.flags.c_contiguous or b.flags.f_contiguous):
@@ -145,7 +145,7 @@ def packed_rows(
     return kernel.by_packed_rows(sizes, weight, packed)
 
 
-@lru_cache(maxsize=RECIPES)
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
 def _rebound(
     sizes: Sizes, transposed: tuple[bool, bool], a_row: int | None
 ) -> Callable[[Array, Array, None, Array], None] | None:
@@ -163,20 +163,24 @@ def _is_left_to_blas(sizes: Sizes, fewest: Sizes | None = None) -> bool:
 
 def fast_product(
     sizes: Sizes, bias: bool, transposed: bool, adds: bool = False, in_blocks: bool = True
-) -> ProductRecipe | None:
+) -> ProductKernel | None:
     """out = a @ b, or a @ b.T + bias, where that is faster than NumPy's BLAS; else None.
 
     `in_blocks` says whether it is to run in blocks, where those are to be had, or by oneDNN.
     """
     if in_blocks and blocked_kernel() is not None:
         fewest = MIN_ROWS_IN_BLOCKS if transposed else MIN_SIDE, MIN_SIDE, MIN_SIDE
-        return None if _is_left_to_blas(sizes, fewest) else blocked_recipe(sizes, bias, (False, transposed), adds=adds)
+        return (
+            None
+            if _is_left_to_blas(sizes, fewest)
+            else blocked_product_kernel(sizes, bias, (False, transposed), adds=adds)
+        )
     return None if _is_left_to_blas(sizes) else if_fast(matmul_primitive(sizes, bias, (False, transposed), adds=adds))
 
 
-def packing_recipe(
+def packing_kernel(
     sizes: Sizes, bias: bool, adds: bool = False, in_blocks: bool = True, transposed: bool = True
-) -> ProductRecipe | None:
+) -> ProductKernel | None:
     """out = a @ b.T + bias, or a @ b, with b packed beforehand, where there is a `fast_product` of b as it lies.
 
     Its results are those of the product of b as it lies, to the last bit where no matrix unit computes it.
@@ -184,19 +188,19 @@ def packing_recipe(
     if fast_product(sizes, bias, transposed, adds=adds, in_blocks=in_blocks) is None:
         return None
     if in_blocks and blocked_kernel() is not None:
-        return blocked_recipe(sizes, bias, (False, transposed), free=True, adds=adds)
-    recipe = if_fast(matmul_primitive(sizes, bias, (False, transposed), free=True, adds=adds))
-    return recipe if recipe is not None and recipe.packs == ((1, 1),) else None
+        return blocked_product_kernel(sizes, bias, (False, transposed), free=True, adds=adds)
+    chosen = if_fast(matmul_primitive(sizes, bias, (False, transposed), free=True, adds=adds))
+    return chosen if chosen is not None and chosen.packs == ((1, 1),) else None
 
 
-def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = False) -> ProductRecipe | None:
+def weight_gradient_product(rows: int, hidden: int, features: int, adds: bool = False) -> ProductKernel | None:
     """gweight = gout.T @ data, where that is faster than NumPy's BLAS; else None."""
     sizes = hidden, rows, features
     large = rows >= MANY_SUMMED and math.prod(sizes) >= MANY_OF_GRADIENT
     splits = ProductSizes(*sizes, (True, False)).splits
     if blocked_kernel() is not None and (splits or not (large and has_fast_kernels())):
         left = _is_left_to_blas(sizes, (MIN_SIDE, 1, MIN_SIDE))
-        return None if left else blocked_recipe(sizes, False, (True, False), adds=adds)
+        return None if left else blocked_product_kernel(sizes, False, (True, False), adds=adds)
     if _is_left_to_blas(sizes):
         return None
     reordered = math.prod(sizes) >= MIN_REORDERED_MULTIPLICATIONS and features * np.float32().nbytes % SHARED_SETS == 0

@@ -30,15 +30,15 @@ LONG = 4096
 
 @dataclass(frozen=True, slots=True)
 class ShortRowsGradient:
-    """A recipe for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
+    """A kernel for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
 
-    It has the methods of a `Recipe`.
+    It has the methods of a `PrimitiveKernel`.
 
     Attributes:
         kernel: the compiled function.
         windows: the convolution's.
         filters: channels of out.
-        operands: as in a `Recipe`.
+        operands: as in a `PrimitiveKernel`.
     """
 
     kernel: ShortRows
@@ -61,7 +61,7 @@ class ShortRowsGradient:
         return tuple([Temp((size,)) for size in self.kernel.scratch(self.windows, self.filters)])
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """Return a call that writes the gradients; arguments are those of `Recipe.bind`."""
+        """Return a call that writes the gradients; arguments are those of `PrimitiveKernel.bind`."""
         gout, data, gweight, *gbias = arrays
         runs, (sums, rows) = CallList(), temps
         gout, data = runs.contiguous(gout), runs.contiguous(data)
@@ -79,7 +79,7 @@ def short_rows_gradient(
     bias: MemoryFormat | None,
     window: tuple[tuple[int, ...], ...],
 ) -> ShortRowsGradient | None:
-    """Return the recipe of the gradient of a weight; None where the kernel cannot compute it, or oneDNN is the faster.
+    """Return the kernel of the gradient of a weight; None where the kernel cannot compute it, or oneDNN is the faster.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding.
     """

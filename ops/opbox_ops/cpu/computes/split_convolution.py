@@ -33,15 +33,15 @@ _Window = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class SplitConvolution:
-    """A recipe for a convolution, of arrays data, weight, out and bias if any, or for the gradient of data.
+    """A kernel for a convolution, of arrays data, weight, out and bias if any, or for the gradient of data.
 
-    It has the methods of a `Recipe`.
+    It has the methods of a `PrimitiveKernel`.
 
     Attributes:
         kernel: the compiled functions.
         windows: the convolution's, over data.
         filters: channels of out.
-        operands: as in a `Recipe`.
+        operands: as in a `PrimitiveKernel`.
         adds: whether it adds to what is in out.
         rotated: whether it is the gradient of data, of arrays gout, weight and the gradient: a convolution of gout.
         relu: whether it writes the larger of the sum and 0; NaN stays NaN.
@@ -87,7 +87,8 @@ class SplitConvolution:
         return (Temp((self.sizes.packed,)),)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array], *, norm: Array | None = None) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`; `norm` is `BlockedProduct.product`'s."""
+        """Return a call that runs it; arguments are those of `PrimitiveKernel.bind`, `norm` of
+        `BlockedProduct.product`."""
         pack, product = self._calls(temps[0], arrays, norm)
         pack.calls += product.calls
         return pack
@@ -116,7 +117,7 @@ def split_convolution(
     window: _Window,
     adds: bool = False,
 ) -> SplitConvolution | None:
-    """Return the recipe of a convolution; None where the matrix unit cannot compute it, or is not the faster.
+    """Return the kernel of a convolution; None where the matrix unit cannot compute it, or is not the faster.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding. With `adds` it
     adds to what is in out.
@@ -125,14 +126,14 @@ def split_convolution(
     if kernel is None:
         return None
     windows = windows_of(data, weight, out, window)
-    recipe = SplitConvolution(kernel, windows, out.shape[1], forward_operands(data, weight, bias, out), adds)
-    return recipe if recipe.pays else None
+    chosen = SplitConvolution(kernel, windows, out.shape[1], forward_operands(data, weight, bias, out), adds)
+    return chosen if chosen.pays else None
 
 
 def split_data_gradient(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
 ) -> SplitConvolution | None:
-    """Return the recipe of the gradient of data, as `split_convolution` does; None where windows jump."""
+    """Return the kernel of the gradient of data, as `split_convolution` does; None where windows jump."""
     stride, dilate, pad = window
     kernel = _kernel(gout, weight, data, rotated=True)
     if kernel is None or {*stride} != {1}:
@@ -142,8 +143,8 @@ def split_data_gradient(
         return None
     windows = windows_of(gout, weight, data, (stride, dilate, around))
     operands = data_gradient_operands(gout, weight, data)
-    recipe = SplitConvolution(kernel, windows, data.shape[1], operands, rotated=True)
-    return recipe if recipe.pays else None
+    chosen = SplitConvolution(kernel, windows, data.shape[1], operands, rotated=True)
+    return chosen if chosen.pays else None
 
 
 def _kernel(

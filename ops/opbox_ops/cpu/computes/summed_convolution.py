@@ -17,8 +17,8 @@ import numpy as np
 from ...compute import Array, Arrays, CallSpec, Kernel, OpContext, Outputs
 from ...layout import physical
 from ...nn.summed_convolution import SUMMED, SummedParams
-from .by_images import ByImages, ConvolutionRecipe
-from .convolution import forward_recipe
+from .by_images import ByImages, ConvolutionKernel
+from .convolution import forward_kernel
 from .pointwise_convolution import PointwiseConvolution
 
 
@@ -26,42 +26,42 @@ from .pointwise_convolution import PointwiseConvolution
 def _(p: SummedParams, call: CallSpec) -> Kernel | None:
     if p.call.outputs[0].dtype != np.float32:
         return None  # of another type the output is rounded before it is added
-    recipe = forward_recipe(p.params, p.call, adds=True)
-    if recipe is None:
+    kernel = forward_kernel(p.params, p.call, adds=True)
+    if kernel is None:
         return None
     if not p.apart:
-        return Kernel(partial(_bind, recipe), tuple(recipe.temps), recipe.packs)
-    if not isinstance(recipe, PointwiseConvolution) or not recipe.adds_apart:
+        return Kernel(partial(_bind, kernel), tuple(kernel.temps), kernel.packs)
+    if not isinstance(kernel, PointwiseConvolution) or not kernel.adds_apart:
         return None
-    return Kernel(partial(_bind_apart, recipe), recipe.temps, recipe.packs)
+    return Kernel(partial(_bind_apart, kernel), kernel.temps, kernel.packs)
 
 
 def _arrays(p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> tuple[list[Array], Array]:
-    """The arrays of the recipe, and the addend; as they lie."""
+    """The arrays of the kernel, and the addend; as they lie."""
     data, weight, *bias, addend = [physical(x, s.layout) for x, s in zip(inputs, ctx.call.inputs, strict=True)]
     out = physical(outputs[0], p.call.outputs[0].layout)
     return [data, weight, out, *bias], addend
 
 
 def _bind_apart(
-    recipe: PointwiseConvolution, p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    kernel: PointwiseConvolution, p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
     """The addend stays as it is."""
     arrays, addend = _arrays(p, ctx, inputs, outputs)
     if ctx.packs:
-        return recipe.packed(ctx.temp, arrays, ctx.mode, addend)
-    return recipe.bind(ctx.temp, arrays, addend)
+        return kernel.packed(ctx.temp, arrays, ctx.mode, addend)
+    return kernel.bind(ctx.temp, arrays, addend)
 
 
 def _bind(
-    recipe: ConvolutionRecipe, p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    kernel: ConvolutionKernel, p: SummedParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
     arrays, addend = _arrays(p, ctx, inputs, outputs)
     runs: Callable[[], Any]
-    if ctx.packs and not isinstance(recipe, ByImages):
-        runs = recipe.packed(ctx.temp, arrays, ctx.mode)
+    if ctx.packs and not isinstance(kernel, ByImages):
+        runs = kernel.packed(ctx.temp, arrays, ctx.mode)
     else:
-        runs = recipe.bind(ctx.temp, arrays)
+        runs = kernel.bind(ctx.temp, arrays)
     out = arrays[2]
     if addend.ctypes.data == out.ctypes.data:
         return runs

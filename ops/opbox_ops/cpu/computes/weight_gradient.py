@@ -26,7 +26,7 @@ from ...compute import Array, Temp
 from ..algorithms.column_sums import column_sums
 from ..algorithms.window_sizes import WindowSizes
 from ..onednn.library import library
-from ..onednn.primitive import Recipe
+from ..onednn.primitive import PrimitiveKernel
 from ..onednn.reorder import plain_weight
 from ..runtime.memory_format import MemoryFormat
 from . import short_rows, window_products, winograd_convolution
@@ -64,7 +64,7 @@ _Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WeightGradient:
-    """A recipe for the gradient of a convolution's weight: made of shapes, to be bound to arrays.
+    """A kernel for the gradient of a convolution's weight: made of shapes, to be bound to arrays.
 
     Attributes:
         data, out: shapes as they lie: (batch, height, width, channels), (batch, height, width, filters).
@@ -145,11 +145,11 @@ class WeightGradient:
         return runs
 
     @property
-    def _reorder(self) -> Recipe:
+    def _reorder(self) -> PrimitiveKernel:
         """From the gradient as the products write it to the gradient as the weight lies."""
-        recipe = plain_weight(self.out[3], self.data[3], self.kernel)
-        assert recipe is not None
-        return recipe
+        chosen = plain_weight(self.out[3], self.data[3], self.kernel)
+        assert chosen is not None
+        return chosen
 
     def _windows(self, runs: CallList, strip: Array, matrix: Array, gout: Array, data: Array, target: Array) -> None:
         """Append the calls of each chunk: lay out its windows, and add its product."""
@@ -205,7 +205,7 @@ def weight_gradient(
     own: str,
     threads: int,
 ) -> WeightGradient | BlockedWeightGradient | None:
-    """Return a recipe of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
+    """Return a kernel of products for this gradient; None where oneDNN's own kernel, named `own`, is the better one.
 
     data and out are as oneDNN takes them, the channels second; `window` is stride, dilation and padding; `threads` is
     how many threads work on it either way. `own` is empty where there is no oneDNN; only a kernel of our own computes

@@ -42,13 +42,13 @@ _Window = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class WindowProduct(ABC):
-    """What the recipes have in common, which have the methods of a `Recipe`.
+    """What the kernels have in common, which have the methods of a `PrimitiveKernel`.
 
     Attributes:
         kernel: the compiled functions.
         windows: the convolution's, over data.
         filters: channels of out.
-        operands: as in a `Recipe`.
+        operands: as in a `PrimitiveKernel`.
     """
 
     kernel: BlockedProduct
@@ -81,7 +81,7 @@ class WindowProduct(ABC):
 
     @abstractmethod
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`."""
+        """Return a call that runs it; arguments are those of `PrimitiveKernel.bind`."""
 
     def packed(self, temps: Sequence[Array], arrays: Sequence[Array], mode: Mode) -> PackedRuns:
         """The same: nothing is packed."""
@@ -156,7 +156,7 @@ def forward_by_windows(
     window: _Window,
     adds: bool = False,
 ) -> WindowProduct | None:
-    """Return the recipe of a convolution; None where positions are many, or products are not to be had.
+    """Return the kernel of a convolution; None where positions are many, or products are not to be had.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding. With `adds` it
     adds to what is in out.
@@ -171,7 +171,7 @@ def forward_by_windows(
 def data_by_windows(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
 ) -> WindowProduct | None:
-    """Return the recipe of the gradient of data, as `forward_by_windows` does."""
+    """Return the kernel of the gradient of data, as `forward_by_windows` does."""
     kernel = _kernel(data, weight, gout)
     if kernel is None:
         return None
@@ -182,7 +182,7 @@ def data_by_windows(
 def weight_by_windows(
     gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
 ) -> WindowProduct | None:
-    """Return the recipe of the gradients of weight and, if any, of bias, as `forward_by_windows` does."""
+    """Return the kernel of the gradients of weight and, if any, of bias, as `forward_by_windows` does."""
     kernel = _kernel(data, weight, gout)
     if kernel is None:
         return None

@@ -107,14 +107,14 @@ _Window = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class WinogradConvolution:
-    """A recipe for a convolution, of arrays data, weight, out and bias if any, or for the gradient of data.
+    """A kernel for a convolution, of arrays data, weight, out and bias if any, or for the gradient of data.
 
-    It has the methods of a `Recipe`.
+    It has the methods of a `PrimitiveKernel`.
 
     Attributes:
         kernel: the compiled functions.
         tiling: data and out.
-        operands: as in a `Recipe`.
+        operands: as in a `PrimitiveKernel`.
         few: whether the weight is transformed where it is multiplied, unless it is packed.
         block_tiles: tiles of a block that is a thread's own; 0 where `tiling`'s are divided among the threads.
         adds: whether it adds to what is in out.
@@ -160,7 +160,7 @@ class WinogradConvolution:
         return replace(self.tiling, tiles=min(self.tiling.tiles, MAX_TILES_TOGETHER))
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array], *, norm: Array | None = None) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`, and `norm` that of `Tiling.sizes`."""
+        """Return a call that runs it; arguments are those of `PrimitiveKernel.bind`, `norm` of `Tiling.sizes`."""
         if self.few:
             return self._few(temps[1 if self.packs else 0], arrays, norm)
         transform, runs = self._calls(temps, arrays, norm)
@@ -196,7 +196,7 @@ class WinogradConvolution:
 
 @dataclass(frozen=True, slots=True)
 class WinogradDataGradient:
-    """A recipe for the gradient of data by tiles of gout; of arrays gout, weight and the gradient.
+    """A kernel for the gradient of data by tiles of gout; of arrays gout, weight and the gradient.
 
     Where windows are at no padding there are fewer of these tiles than of the gradient's, by which
     `WinogradConvolution` computes it.
@@ -225,7 +225,7 @@ class WinogradDataGradient:
         return (Temp((self.kernel.weight_size(self.tiling.data[3], self.tiling.filters),)),)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """Return a call that writes the gradient; arguments are those of `Recipe.bind`."""
+        """Return a call that writes the gradient; arguments are those of `PrimitiveKernel.bind`."""
         (gout, weight, gdata), (transformed,) = arrays, temps
         runs = CallList()
         gout, weight = runs.contiguous(gout), filters_first(runs.contiguous(weight), self.operands[1].memory)
@@ -236,7 +236,7 @@ class WinogradDataGradient:
 
 @dataclass(frozen=True, slots=True)
 class WinogradWeightGradient:
-    """A recipe for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
+    """A kernel for the gradients of weight and, if any, of bias; of arrays gout, data, and the gradients.
 
     Attributes:
         kernel, tiling, operands, few, block_tiles: as of `WinogradConvolution`.
@@ -271,7 +271,7 @@ class WinogradWeightGradient:
         return self.tiling.in_blocks(self.block_tiles)
 
     def bind(self, temps: Sequence[Array], arrays: Sequence[Array]) -> CallList:
-        """Return a call that writes the gradients; arguments are those of `Recipe.bind`."""
+        """Return a call that writes the gradients; arguments are those of `PrimitiveKernel.bind`."""
         gout, data, gweight, *gbias = arrays
         runs, (*whole, of_data, of_gout) = CallList(), temps
         gout, data = runs.contiguous(gout), runs.contiguous(data)
@@ -295,7 +295,7 @@ def winograd_convolution(
     window: _Window,
     adds: bool = False,
 ) -> WinogradConvolution | None:
-    """Return the recipe of a convolution; None where the algorithm cannot compute it, or oneDNN is the faster.
+    """Return the kernel of a convolution; None where the algorithm cannot compute it, or oneDNN is the faster.
 
     The arrays are as oneDNN takes them, the channels second; `window` is stride, dilation and padding. With `adds` it
     adds to what is in out.
@@ -313,7 +313,7 @@ def winograd_convolution(
 def winograd_data_gradient(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
 ) -> WinogradConvolution | WinogradDataGradient | None:
-    """Return the recipe of the gradient of data, as `winograd_convolution` does."""
+    """Return the kernel of the gradient of data, as `winograd_convolution` does."""
     kernel = _kernel(data, weight, gout, window)
     if kernel is None:
         return None
@@ -332,7 +332,7 @@ def winograd_data_gradient(
 def winograd_weight_gradient(
     gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
 ) -> WinogradWeightGradient | None:
-    """Return the recipe of the gradient of the weight, as `winograd_convolution` does."""
+    """Return the kernel of the gradient of the weight, as `winograd_convolution` does."""
     kernel = _kernel(data, weight, gout, window)
     if kernel is None:
         return None

@@ -14,13 +14,13 @@ from ...compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Kernel, OpCont
 from ...layout import physical_arrays, physical_shape, share_layout
 from ...nn.batch_norm import BatchNormParams, backward, invert, move, op, settle_gamma
 from ..runtime.memory_format import MemoryFormat, memory_of
-from .cache import RECIPES
+from .cache import MAX_CACHED_KERNELS
 from .library import ArgumentNumber, Flag, Propagation
-from .primitive import Operand, Recipe, Runs, takes
+from .primitive import Operand, PrimitiveKernel, Runs, takes
 
 
-@lru_cache(maxsize=RECIPES)
-def _forward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
+def _forward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> PrimitiveKernel | None:
     channels = MemoryFormat.plain(data.shape[1:2], "float32")
     operands = [
         Operand(ArgumentNumber.SOURCE, data),
@@ -34,11 +34,11 @@ def _forward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Rec
     def arguments(source: int, target: int, *_: int) -> tuple[Any, ...]:
         return (Propagation.TRAINING, source, target, eps, _flags(scale, of_batch))
 
-    return Recipe.of("batch_normalization_forward", operands, arguments)
+    return PrimitiveKernel.of("batch_normalization_forward", operands, arguments)
 
 
-@lru_cache(maxsize=RECIPES)
-def _backward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Recipe | None:
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
+def _backward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> PrimitiveKernel | None:
     channels = MemoryFormat.plain(data.shape[1:2], "float32")
     operands = [
         Operand(ArgumentNumber.DIFF_DESTINATION, data),
@@ -58,20 +58,20 @@ def _backward(data: MemoryFormat, eps: float, scale: bool, of_batch: bool) -> Re
         return (Propagation.BACKWARD, into, target, source, eps, _flags(scale, of_batch))
 
     hint = _forward(data, eps, scale, of_batch)
-    return None if hint is None else Recipe.of("batch_normalization_backward", operands, arguments, hint)
+    return None if hint is None else PrimitiveKernel.of("batch_normalization_backward", operands, arguments, hint)
 
 
 def _flags(scale: bool, of_batch: bool) -> int:
     return Flag.SHIFT | (Flag.SCALE if scale else 0) | (0 if of_batch else Flag.GLOBAL_STATISTICS)
 
 
-_Pair = tuple[Recipe, Recipe]
+_Pair = tuple[PrimitiveKernel, PrimitiveKernel]
 
 
 def _pair(
-    p: BatchNormParams, call: CallSpec, like_data: tuple[int, ...], make: Callable[..., Recipe | None]
+    p: BatchNormParams, call: CallSpec, like_data: tuple[int, ...], make: Callable[..., PrimitiveKernel | None]
 ) -> _Pair | None:
-    """The recipes with the moving statistics and with the batch's: which one runs is known in a run.
+    """The kernels with the moving statistics and with the batch's: which one runs is known in a run.
 
     The inputs `like_data`, and output 0, are shaped like data.
     """
@@ -88,13 +88,13 @@ def _pair(
 
 
 def _temps(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair) -> tuple[Temp, ...]:
-    """Three arrays of a number a channel, room for output 0 where nobody wants it, and the recipes' temporaries."""
+    """Three arrays of a number a channel, room for output 0 where nobody wants it, and the kernels' temporaries."""
     scratch, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else physical_shape(data)
-    return (scratch, scratch, scratch, Temp(unread, data.dtype), *(temp for recipe in pair for temp in recipe.temps))
+    return (scratch, scratch, scratch, Temp(unread, data.dtype), *(temp for kernel in pair for temp in kernel.temps))
 
 
 def _runs(pair: _Pair, scratches: Sequence[Array], moving: Sequence[Array], batch: Sequence[Array]) -> list[Runs]:
-    """Bind the recipe with moving statistics to the arrays `moving`, the one with the batch's to `batch`."""
+    """Bind the kernel with moving statistics to the arrays `moving`, the one with the batch's to `batch`."""
     first = len(pair[0].temps)
     return [pair[0].bind(scratches[:first], moving), pair[1].bind(scratches[first:], batch)]
 

@@ -1,3 +1,3 @@
-"""Recipes that a function which makes them keeps: some times as many as the training of a large network has."""
+"""Kernels that a function which makes them keeps: some times as many as the training of a large network has."""
 
-RECIPES = 2048
+MAX_CACHED_KERNELS = 2048

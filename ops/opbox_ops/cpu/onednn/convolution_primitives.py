@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from ..runtime.memory_format import MemoryFormat
-from .cache import RECIPES
+from .cache import MAX_CACHED_KERNELS
 from .library import Algorithm, ArgumentNumber, Propagation, Query, dims
-from .primitive import Operand, Recipe
+from .primitive import Operand, PrimitiveKernel
 
 __all__ = ["convolution_forward", "convolution_backward_data", "convolution_backward_weights"]
 
@@ -16,7 +16,7 @@ _Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Stride, dilation and padding."""
 
 
-@lru_cache(maxsize=RECIPES)
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
 def convolution_forward(
     data: MemoryFormat,
     weight: MemoryFormat,
@@ -24,7 +24,7 @@ def convolution_forward(
     out: MemoryFormat,
     window: _Window,
     adds: bool = False,
-) -> Recipe | None:
+) -> PrimitiveKernel | None:
     """A convolution, of arrays data, weight, out and bias if any; with `adds` it adds to what is in out."""
     operands = [
         Operand(ArgumentNumber.SOURCE, data),
@@ -37,13 +37,13 @@ def convolution_forward(
         kind = (Propagation.TRAINING, Algorithm.CONVOLUTION_DIRECT)
         return (*kind, source, weights, added, target, *_window(window))
 
-    return Recipe.of("convolution_forward", operands, arguments, adds=adds)
+    return PrimitiveKernel.of("convolution_forward", operands, arguments, adds=adds)
 
 
-@lru_cache(maxsize=RECIPES)
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
 def convolution_backward_data(
     gout: MemoryFormat, weight: MemoryFormat, data: MemoryFormat, window: _Window
-) -> Recipe | None:
+) -> PrimitiveKernel | None:
     """The gradient of a convolution's data, of arrays gout, weight and the gradient."""
     operands = [
         Operand(ArgumentNumber.DIFF_DESTINATION, gout),
@@ -55,13 +55,13 @@ def convolution_backward_data(
         return (Algorithm.CONVOLUTION_DIRECT, source, weights, target, *_window(window))
 
     hint = convolution_forward(data, weight, None, gout, window)
-    return None if hint is None else Recipe.of("convolution_backward_data", operands, arguments, hint)
+    return None if hint is None else PrimitiveKernel.of("convolution_backward_data", operands, arguments, hint)
 
 
-@lru_cache(maxsize=RECIPES)
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
 def convolution_backward_weights(
     gout: MemoryFormat, data: MemoryFormat, weight: MemoryFormat, bias: MemoryFormat | None, window: _Window
-) -> Recipe | None:
+) -> PrimitiveKernel | None:
     """The gradients of a convolution's weight and, if any, bias; of arrays gout, data and the gradients."""
     operands = [
         Operand(ArgumentNumber.DIFF_DESTINATION, gout),
@@ -74,7 +74,7 @@ def convolution_backward_weights(
         return (Algorithm.CONVOLUTION_DIRECT, source, weights, added, target, *_window(window))
 
     hint = convolution_forward(data, weight, bias, gout, window)
-    return None if hint is None else Recipe.of("convolution_backward_weights", operands, arguments, hint)
+    return None if hint is None else PrimitiveKernel.of("convolution_backward_weights", operands, arguments, hint)
 
 
 def _window(window: _Window) -> list[Any]:

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..runtime.memory_format import MemoryFormat
-from .cache import RECIPES
+from .cache import MAX_CACHED_KERNELS
 from .library import ArgumentNumber, Query
-from .primitive import Operand, Recipe
+from .primitive import Operand, PrimitiveKernel
 
 __all__ = ["Sizes", "if_fast", "matmul_primitive"]
 
@@ -23,7 +23,7 @@ Sizes: TypeAlias = tuple[int, int, int]
 """Rows, summed and columns of a product."""
 
 
-@lru_cache(maxsize=RECIPES)
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
 def matmul_primitive(
     sizes: Sizes,
     bias: bool,
@@ -32,7 +32,7 @@ def matmul_primitive(
     adds: bool = False,
     dtype: np.dtype[Any] = _FLOAT32,
     batch: int | None = None,
-) -> Recipe | None:
+) -> PrimitiveKernel | None:
     """out = a @ b, where `transposed` says whose arrays lie as the transposed matrix, `free` that b is reordered.
 
     With `adds`, out += a @ b. Arrays are of `dtype`; the bias of a product of float16 is of float32. With `batch` each
@@ -57,9 +57,9 @@ def matmul_primitive(
     def arguments(a: int, b: int, out: int, bias: int | None = None) -> tuple[Any, ...]:
         return (a, b, bias, out)
 
-    return Recipe.of("matmul", operands, arguments, single=math.prod((*lead, *sizes)) <= SINGLE, adds=adds)
+    return PrimitiveKernel.of("matmul", operands, arguments, single=math.prod((*lead, *sizes)) <= SINGLE, adds=adds)
 
 
-def if_fast(primitive: Recipe | None) -> Recipe | None:
+def if_fast(primitive: PrimitiveKernel | None) -> PrimitiveKernel | None:
     """The primitive, if it runs by a kernel for AVX-512; else None."""
     return primitive if primitive is not None and primitive.implementation.startswith("brg:avx512") else None

@@ -23,23 +23,23 @@ from ...nn.taps import Taps
 from ...nn.window import channels_first, is_last
 from ...operator import Op
 from ..runtime.memory_format import MemoryFormat, memory_of
-from .cache import RECIPES
+from .cache import MAX_CACHED_KERNELS
 from .library import Algorithm, ArgumentNumber, Propagation, dims
-from .primitive import Operand, Recipe, Runs, takes
+from .primitive import Operand, PrimitiveKernel, Runs, takes
 
 
-@lru_cache(maxsize=RECIPES)
-def _forward(data: MemoryFormat, out: MemoryFormat, algorithm: Algorithm, taps: Taps) -> Recipe | None:
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
+def _forward(data: MemoryFormat, out: MemoryFormat, algorithm: Algorithm, taps: Taps) -> PrimitiveKernel | None:
     operands = [Operand(ArgumentNumber.SOURCE, data), Operand(ArgumentNumber.DESTINATION, out, written=True)]
 
     def arguments(source: int, target: int) -> tuple[Any, ...]:
         return (Propagation.TRAINING, algorithm, source, target, *_window(taps))
 
-    return Recipe.of("pooling_forward", operands, arguments)
+    return PrimitiveKernel.of("pooling_forward", operands, arguments)
 
 
-@lru_cache(maxsize=RECIPES)
-def _backward(gout: MemoryFormat, gdata: MemoryFormat, algorithm: Algorithm, taps: Taps) -> Recipe | None:
+@lru_cache(maxsize=MAX_CACHED_KERNELS)
+def _backward(gout: MemoryFormat, gdata: MemoryFormat, algorithm: Algorithm, taps: Taps) -> PrimitiveKernel | None:
     operands = [
         Operand(ArgumentNumber.DIFF_DESTINATION, gout),
         Operand(ArgumentNumber.DIFF_SOURCE, gdata, written=True),
@@ -49,7 +49,7 @@ def _backward(gout: MemoryFormat, gdata: MemoryFormat, algorithm: Algorithm, tap
         return (algorithm, source, target, *_window(taps))
 
     hint = _forward(gdata, gout, algorithm, taps)
-    return None if hint is None else Recipe.of("pooling_backward", operands, arguments, hint)
+    return None if hint is None else PrimitiveKernel.of("pooling_backward", operands, arguments, hint)
 
 
 def _window(taps: Taps) -> list[Any]:
@@ -83,7 +83,9 @@ def _algorithm(p: PoolingParams, taps: Taps) -> Algorithm | None:
     return None if beyond else Algorithm.POOLING_AVERAGE_WITH_PADDING
 
 
-def _recipe(p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec, *, gradient: bool) -> Recipe | None:
+def _pooling_kernel(
+    p: PoolingParams, call: CallSpec, data: ArraySpec, out: ArraySpec, *, gradient: bool
+) -> PrimitiveKernel | None:
     if not share_layout(call, range(len(call.inputs)), (0,)) or not takes(data, out):
         return None
     if p.pool_type == "max" and data.dtype != np.float32:
@@ -139,37 +141,37 @@ class _Reference:
 
 @op.kernel("cpu", level="library", last=True)
 def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
-    recipe = _recipe(p, call, call.inputs[0], call.outputs[0], gradient=False)
-    if recipe is None:
+    chosen = _pooling_kernel(p, call, call.inputs[0], call.outputs[0], gradient=False)
+    if chosen is None:
         return None
     reference = _Reference.of(op, p, call)
-    return Kernel(partial(_bind, recipe, reference), (*reference.temps, *recipe.temps, recipe.workspace))
+    return Kernel(partial(_bind, chosen, reference), (*reference.temps, *chosen.temps, chosen.workspace))
 
 
 def _bind(
-    recipe: Recipe, reference: _Reference, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
+    chosen: PrimitiveKernel, reference: _Reference, p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs
 ) -> Callable[[], Any]:
     (data, *_), (out, *_) = physical_arrays(ctx.call, inputs, outputs)
     *temps, workspace = ctx.temp[len(reference.temps) :]
-    runs = recipe.bind(temps, (data, out), workspace=workspace)
+    runs = chosen.bind(temps, (data, out), workspace=workspace)
     return reference.unless_nan(runs, p, ctx, (inputs, outputs), data)
 
 
 @backward.kernel("cpu", level="library", last=True)
 def _(p: PoolingParams, call: CallSpec) -> Kernel | None:
     arrays, gout = (call.outputs[0], call.inputs[0]), call.inputs[0]
-    recipe = _recipe(p, call, *arrays, gradient=True)
-    if recipe is None:
+    chosen = _pooling_kernel(p, call, *arrays, gradient=True)
+    if chosen is None:
         return None
     reference = _Reference.of(backward, p, call)
-    again = _recipe(p, call, *arrays, gradient=False) if p.pool_type == "max" else None
+    again = _pooling_kernel(p, call, *arrays, gradient=False) if p.pool_type == "max" else None
     behind = () if again is None else (*again.temps, Temp(physical_shape(gout), gout.dtype), again.workspace)
-    return Kernel(partial(_bind_gradient, recipe, again, reference), (*reference.temps, *recipe.temps, *behind))
+    return Kernel(partial(_bind_gradient, chosen, again, reference), (*reference.temps, *chosen.temps, *behind))
 
 
 def _bind_gradient(
-    recipe: Recipe,
-    again: Recipe | None,
+    chosen: PrimitiveKernel,
+    again: PrimitiveKernel | None,
     reference: _Reference,
     p: PoolingParams,
     ctx: OpContext,
@@ -178,10 +180,10 @@ def _bind_gradient(
 ) -> Callable[[], Any]:
     """The gradient; for max `again` pools once more before it, into its output and its note: the last temporaries."""
     (gout, *others), (gdata, *_) = physical_arrays(ctx.call, inputs, outputs)
-    own, first = ctx.temp[len(reference.temps) :], len(recipe.temps)
+    own, first = ctx.temp[len(reference.temps) :], len(chosen.temps)
     if again is None:
-        return recipe.bind(own[:first], (gout, gdata))
+        return chosen.bind(own[:first], (gout, gdata))
     *temps, pooled, workspace = own[first:]
     runs = again.bind(temps, (others[0], pooled), workspace=workspace)
-    runs = recipe.bind(own[:first], (gout, gdata), runs, workspace)
+    runs = chosen.bind(own[:first], (gout, gdata), runs, workspace)
     return reference.unless_nan(runs, p, ctx, (inputs, outputs), others[0])

@@ -1,11 +1,11 @@
 """oneDNN's primitives, made from shapes and bound to arrays.
 
-A `Recipe` is a primitive for given shapes, types and layouts, with the reorders around it where oneDNN wants an array
-to lie otherwise than it does. It is made when a plan is compiled, says what room it needs (`temps`, planned in the
-arena), and is bound to arrays once (`bind`): a run executes prepared arguments, and allocates nothing.
+A `PrimitiveKernel` is a primitive for given shapes, types and layouts, with the reorders around it where oneDNN wants
+an array to lie otherwise than it does. It is made when a plan is compiled, says what scratch it needs (`temps`, planned
+in the arena), and is bound to arrays once (`bind`): a run executes prepared arguments, and allocates nothing.
 
-    recipe = Recipe.of("pooling_forward", operands, lambda source, target: (…, source, target, *window))
-    call = recipe.bind(temps, arrays)
+    kernel = PrimitiveKernel.of("pooling_forward", operands, lambda source, target: (…, source, target, *window))
+    call = kernel.bind(temps, arrays)
     call()
 """
 
@@ -25,7 +25,7 @@ from ..runtime.memory_format import MemoryFormat
 from ..runtime.packed_runs import PackedRuns
 from .library import ANY, DATA_TYPES, ArgumentNumber, ExecutionArgument, Library, Query, dims, failed, library
 
-__all__ = ["Operand", "Recipe", "Runs", "have_elements", "takes"]
+__all__ = ["Operand", "PrimitiveKernel", "Runs", "have_elements", "takes"]
 
 _SLOW = "ref"
 """How the names of oneDNN's loops without vectors begin: NumPy is faster."""
@@ -134,7 +134,7 @@ class _Bound:
         weakref.finalize(self, dnnl.call, "memory_destroy", self.handle).atexit = False
 
 
-class Recipe:
+class PrimitiveKernel:
     """A primitive with the reorders around it; see the module.
 
     Attributes:
@@ -163,11 +163,11 @@ class Recipe:
         name: str,
         operands: Sequence[Operand],
         arguments: Callable[..., Sequence[Any]],
-        hint: Recipe | None = None,
+        hint: PrimitiveKernel | None = None,
         single: bool = False,
         adds: bool = False,
-    ) -> Recipe | None:
-        """A recipe of the primitive `name`.
+    ) -> PrimitiveKernel | None:
+        """A kernel of the primitive `name`.
 
         Args:
             name: as in `dnnl_<name>_primitive_desc_create`.
@@ -231,7 +231,7 @@ class Recipe:
         workspace: Array | None = None,
         packing: Runs | None = None,
     ) -> Runs:
-        """Return a call that runs the recipe on these arrays.
+        """Return a call that runs the kernel on these arrays.
 
         Args:
             temps: arrays as `temps` says.

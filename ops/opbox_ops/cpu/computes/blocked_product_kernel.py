@@ -1,7 +1,7 @@
-"""A recipe for a matrix product in blocks, with the methods of a `Recipe`: it stands where oneDNN has no fast kernel.
+"""A kernel for a matrix product in blocks, with the methods of a `PrimitiveKernel`: oneDNN has no fast one for it.
 
-recipe = blocked_recipe((rows, summed, columns), bias=True, transposed=(False, True))
-call = recipe.bind(temps, (a, b, out, bias))
+kernel = blocked_product_kernel((rows, summed, columns), bias=True, transposed=(False, True))
+call = kernel.bind(temps, (a, b, out, bias))
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..onednn.library import ArgumentNumber
 from ..onednn.primitive import Operand
 from ..runtime.memory_format import MemoryFormat
 
-__all__ = ["BlockedRecipe", "blocked_recipe"]
+__all__ = ["BlockedKernel", "blocked_product_kernel"]
 
 
 @dataclass(frozen=True, slots=True)
-class BlockedRecipe:
-    """A recipe for a @ b + bias, of arrays a, b, out and bias if any, a and b transposed where they are to be.
+class BlockedKernel:
+    """A kernel for a @ b + bias, of arrays a, b, out and bias if any, a and b transposed where they are to be.
 
     Attributes:
         kernel: the compiled functions.
@@ -80,7 +80,7 @@ class BlockedRecipe:
     def bind(
         self, temps: Sequence[Array], arrays: Sequence[Array], addend: Array | None = None, norm: Array | None = None
     ) -> CallList:
-        """Return a call that runs it; arguments are those of `Recipe.bind`, and an addend where that is not in out.
+        """Return a call that runs it; arguments are those of `PrimitiveKernel.bind`, and an addend that is not in out.
 
         `norm` is that of `BlockedProduct.product`.
         """
@@ -127,10 +127,10 @@ class BlockedRecipe:
         return run
 
 
-def blocked_recipe(
+def blocked_product_kernel(
     sizes: tuple[int, int, int], bias: bool, transposed: tuple[bool, bool], free: bool = False, adds: bool = False
-) -> BlockedRecipe | None:
-    """Return the recipe of out = a @ b, as `matmul_primitive` does; None where there are no compiled functions."""
+) -> BlockedKernel | None:
+    """Return the kernel of out = a @ b, as `matmul_primitive` does; None where there are no compiled functions."""
     kernel = blocked_product()
     product = ProductSizes(*sizes, transposed, reads_packed=free)
-    return None if kernel is None else BlockedRecipe(kernel, product, bias, adds, free)
+    return None if kernel is None else BlockedKernel(kernel, product, bias, adds, free)
