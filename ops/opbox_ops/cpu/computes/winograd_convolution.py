@@ -172,7 +172,7 @@ class WinogradConvolution:
         (data, weight, out, *bias), runs = arrays, CallList()
         data, weight = runs.contiguous(data), filters_first(runs.contiguous(weight), self.operands[1].memory)
         places = data, weight, runs.contiguous(bias[0]) if bias else None, out
-        how: Any = {"adds": self.adds, "turned": self.rotated, "norm": norm}
+        how: Any = {"adds": self.adds, "rotated": self.rotated, "norm": norm}
         runs.calls.append(self.kernel.convolution_of_few(self._few_tiling, places, scratch, **how))
         return runs
 
