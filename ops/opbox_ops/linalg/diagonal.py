@@ -30,9 +30,9 @@ from ..registry import register, register_backward
 from .matrix import real_types, square
 
 Take: TypeAlias = "Callable[[Any, Any, Array, Array, Arrays], None]"
-"""`(xp, p, matrices, packed, room)`: write what is taken from the matrices."""
+"""`(xp, p, matrices, packed, scratch)`: write what is taken from the matrices."""
 Lay: TypeAlias = "Callable[[Any, Any, Array, Array, Arrays], None]"
-"""`(xp, p, packed, matrices, room)`: write the matrices, which are 0 beside what is packed."""
+"""`(xp, p, packed, matrices, scratch)`: write the matrices, which are 0 beside what is packed."""
 TempsOf: TypeAlias = "Callable[[ArraySpec], list[Temp]]"
 """From what is packed to the arrays that `Take` and `Lay` work in."""
 

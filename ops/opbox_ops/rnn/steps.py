@@ -48,9 +48,9 @@ class Kernels:
     Attributes:
         matmul: a product.
         cells: a step in C; None: the array library computes it.
-        packed: from a weight, the columns of what it multiplies, and a room for the packed weight, to the product of
-            such columns by the weight, which it has packed into the room; None where that is no gain.
-        packed_rows: from a weight, the columns of what it is multiplied by, such a room, and whether it is to pack into
+        packed: from a weight, the columns of what it multiplies, and memory for the packed weight, to the product of
+            such columns by the weight, which it has packed into that memory; None where that is no gain.
+        packed_rows: from a weight, the columns of what it is multiplied by, such memory, and whether it is to pack into
             it, `packs`, to the product of the weight by columns.
         steps: all that is computed of a layer's steps, by a matrix unit; None: products and cells.
     """
@@ -80,7 +80,7 @@ class Direction:
         clip: lstm's least and greatest cell state, and whether NaN is made one of them; None: not clipped.
         scratch: the call's temporaries.
         kernels: compute its products and steps.
-        packed: rooms of the recurrent weight, and of the inputs', for a matrix unit; None: it computes no step.
+        packed: memory of the recurrent weight, and of the inputs', for a matrix unit; None: it computes no step.
     """
 
     xp: Any

@@ -1,13 +1,13 @@
 """Bodies: the plans of subgraphs, and how they are bound in the memory of the operator that runs them.
 
-A plan is made once for the shapes, types and gradients that are wanted, and kept by the subgraph. Its room, a temporary
-of the operator's step, holds in this order
+A plan is made once for the shapes, types and gradients that are wanted, and kept by the subgraph. Its scratch, a
+temporary of the operator's step, holds in this order
 
     saved       states that backward reads, and what forward leaves in the arena for backward: copied in one piece
     arena       all other intermediate values
     own         arrays of variables, heads and gradients that are the body's own
 
-so that forward and backward, in different rooms, have the same bytes in `saved`.
+so that forward and backward, in different scratch, have the same bytes in `saved`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class _Widening:
         self._by_images = op.name in _BY_IMAGES
 
     def _images(self, call: CallSpec) -> int:
-        """How many images of input 0 and output 0 are computed together: as many as fit the room, all else in full."""
+        """How many images of input 0 and output 0 are computed together: as fit the scratch, all else in full."""
         specs = call.inputs[0], call.outputs[0]
         batch = specs[0].shape[0] if specs[0].shape else 1
         if not self._by_images or batch < 2:
@@ -176,7 +176,7 @@ def _rebind(wide: CallSpec, kernel: Kernel, p: Any, ctx: OpContext, inputs: Arra
 def _through(
     specs: Sequence[ArraySpec], arrays: Sequence[Any], scratches: Sequence[Array]
 ) -> tuple[list[Any], dict[int, tuple[Array, Array]]]:
-    """The arrays to compute on, and by position an array of 16 bits and its room, both as they lie."""
+    """The arrays to compute on, and by position an array of 16 bits and its scratch, both as they lie."""
     used, pairs = list(arrays), {}
     for k, (spec, array, scratch) in enumerate(zip(specs, arrays, scratches, strict=True)):
         if array is not None and is_narrow(spec.dtype):

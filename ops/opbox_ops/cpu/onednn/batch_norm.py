@@ -88,7 +88,7 @@ def _pair(
 
 
 def _temps(call: CallSpec, data: ArraySpec, statistics: ArraySpec, pair: _Pair) -> tuple[Temp, ...]:
-    """Three arrays of a number a channel, room for output 0 where nobody wants it, and the kernels' temporaries."""
+    """Three arrays of a number a channel, scratch for output 0 where nobody wants it, and the kernels' temporaries."""
     scratch, unread = Temp(statistics.shape, statistics.dtype), (0,) if call.wants(0) else physical_shape(data)
     return (scratch, scratch, scratch, Temp(unread, data.dtype), *(temp for kernel in pair for temp in kernel.temps))
 
