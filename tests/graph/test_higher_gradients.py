@@ -32,9 +32,13 @@ _contrib_index_copy _contrib_interleaved_matmul_selfatt_qk _contrib_interleaved_
 _contrib_quadratic _image_normalize _linalg_det _linalg_gelqf _linalg_gemm _linalg_inverse _linalg_potri _linalg_slogdet
 _linalg_sumlogdiag _linalg_syrk _linalg_trsm _random_pdf_dirichlet _random_pdf_exponential _random_pdf_gamma
 _random_pdf_normal _random_pdf_uniform khatri_rao moments nanprod softmax_cross_entropy sort topk
+_npi_average _npi_column_stack _npi_dsplit _npi_dstack _npi_einsum _npi_hsplit _npi_hstack _npi_norm _npi_pad
+_npi_vstack
 """
 LACKING = frozenset(_LACKING.split())
 """Operators whose gradient cannot be differentiated; nor can it in MXNet 1.9.1 (autograd.grad, create_graph=True)."""
+NOT_YET = frozenset(("_np_atleast_1d", "_np_atleast_2d", "_np_atleast_3d", "_np_moveaxis", "_npi_std", "_npi_var"))
+"""Further operators whose gradient cannot be differentiated. MXNet 1.9.1 answers zeros for var, std and atleast_*."""
 PARTLY = frozenset(("Pooling", "UpSampling", "norm"))
 """Those where it depends on the parameters: maxima, weighted upsampling, another output type."""
 
@@ -89,7 +93,9 @@ def test_the_gradient_of_the_gradient_is_its_derivative(case: Case) -> None:
     try:
         second = gradient(first.graph, names)
     except UnsupportedError:
-        assert op.name in LACKING | PARTLY, f"the gradient of {op.name} has no gradient, and is not in the list"
+        assert op.name in LACKING | NOT_YET | PARTLY, (
+            f"the gradient of {op.name} has no gradient, and is not in the list"
+        )
         return
     assert op.name not in LACKING, f"{op.name} has a gradient of its gradient now: take it from the list"
     random = np.random.default_rng(5)

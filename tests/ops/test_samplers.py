@@ -180,6 +180,23 @@ ROWS: list[Sampler] = [
         for way in ("left_right", "top_bottom")
     ),
     *colour_rows(),
+    *(
+        Sampler(f"_npi_{n}", many(f"_npi_{n}", {**p, "size": (N,)}), expected)
+        for n, p, expected in (
+            ("normal", {"loc": 0.5, "scale": 2, "dtype": "float32"}, st.norm(0.5, 2)),
+            ("uniform", {"low": -1, "high": 2, "dtype": "float32"}, st.uniform(-1, 3)),
+            ("logistic", {"loc": 0.5, "scale": 2}, st.logistic(0.5, 2)),
+            ("gumbel", {"loc": 0.5, "scale": 2}, st.gumbel_r(0.5, 2)),
+            ("exponential", {"scale": 2}, st.expon(scale=2)),
+            ("rayleigh", {"scale": 2}, st.rayleigh(scale=2)),
+            ("gamma", {"shape": 2, "scale": 3}, st.gamma(2, scale=3)),
+            (
+                "bernoulli",
+                {"prob": 0.3, "logit": None, "is_logit": False, "dtype": "float32"},
+                (np.arange(2.0), np.array([0.7, 0.3])),
+            ),
+        )
+    ),
     # The light's three numbers go through its eigenvectors: their sum over the channels is normal too.
     Sampler(
         "_image_random_lighting",
@@ -192,7 +209,8 @@ NAMES = [f"{row.op}-{k}" for k, row in enumerate(ROWS)]
 
 def test_no_operator_that_draws_is_without_a_row() -> None:
     drawing = {n for n in registry.names() if "_pdf_" not in n and (n.startswith("_sample_") or "random" in n)}
-    assert drawing | {"_shuffle", "Dropout", "LeakyReLU", "RNN"} == {row.op for row in ROWS}
+    of_numpy = {row.op for row in ROWS if row.op.startswith("_npi_")}
+    assert drawing | of_numpy | {"_shuffle", "Dropout", "LeakyReLU", "RNN"} == {row.op for row in ROWS}
     assert {n for n in registry.names() if registry.get(n).get_attr("TRandom")} == {row.op for row in ROWS}
 
 
