@@ -24,7 +24,9 @@ def stages() -> list[Stage]:
     """The stages, in order; their limits leave 8 minutes room for wheels, and for what the machine is asked first."""
     python = sys.executable
     parallel = ["-n", str(min(8, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
-    pytest = [python, "-m", "pytest", "-rs", "--junit-xml={report}", *parallel]
+    # Warnings of the machine's own packages are not opbox's faults.
+    pytest = [python, "-m", "pytest", "-W", "default", "-p", "tests.gpu_check.results", "--results={results}"]
+    pytest += ["--stop-after={stop_after}", "--junit-xml={report}", *parallel]
     own = ["-m", "gpu", "tests/ops/test_cuda_kernels.py"]
     sanitizer = shutil.which("compute-sanitizer")
     # Jobs share one GPU, whose memory a pool each would fill.

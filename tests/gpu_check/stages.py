@@ -19,6 +19,8 @@ __all__ = ["Stage", "run"]
 
 TAIL = 4000
 """Characters of a stage's output that its JSON has."""
+STOP_EARLY = 0.85
+"""Part of its limit after which a stage begins nothing more: what has begun ends, and the report is written."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Stage:
 
     Attributes:
         name: of its file.
-        command: its program; {report} becomes a file for pytest's --junit-xml, {figures} one for a document of JSON.
+        command: its program. {report} becomes a file for pytest's --junit-xml, {figures} one for a document of JSON,
+            {results} the stage's `.jsonl` beside its file, {stop_after} seconds after which it should begin nothing.
         limit_s: then it is ended, with all processes that it has started.
         needs: the stages without which it is left out.
         absent: why it cannot run on this machine; empty: it can.
@@ -52,7 +55,7 @@ def run(stages: Sequence[Stage], folder: Path, description: Mapping[str, Any], e
         0 when every stage that is required passed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("[0-9]*-*.json"):
+    for old in folder.glob("[0-9]*-*.json*"):
         old.unlink()
     outcomes: dict[str, str] = {}
     for number, stage in enumerate(stages, 1):
@@ -62,7 +65,7 @@ def run(stages: Sequence[Stage], folder: Path, description: Mapping[str, Any], e
         elif missing:
             record = {"outcome": "left out", "reason": f"{', '.join(missing)} did not pass"}
         else:
-            record = _run(stage, environment)
+            record = _run(stage, environment, folder / f"{number}-{stage.name}.jsonl")
         outcomes[stage.name] = record["outcome"]
         document = {"stage": stage.name, **record, **description}
         path = folder / f"{number}-{stage.name}.json"
@@ -83,11 +86,13 @@ def _reason(record: Mapping[str, Any]) -> str:
     return f" ({record['reason']})" if "reason" in record else ""
 
 
-def _run(stage: Stage, environment: Mapping[str, str]) -> dict[str, Any]:
+def _run(stage: Stage, environment: Mapping[str, str], results: Path) -> dict[str, Any]:
     """What a stage came to: outcome, seconds, status, the end of its output, its tests and figures."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+", errors="replace") as output:
         report, figures = Path(scratch, "report.xml"), Path(scratch, "figures.json")
-        command = [part.format(report=report, figures=figures) for part in stage.command]
+        places = {"report": report, "figures": figures, "results": results.resolve()}
+        places["stop_after"] = round(stage.limit_s * STOP_EARLY)
+        command = [part.format(**places) for part in stage.command]
         start = time.monotonic()
         try:
             process = subprocess.Popen(
