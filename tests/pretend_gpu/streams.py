@@ -60,6 +60,11 @@ class Streams:
         stream, count = self._marks.get(event, (0, 0))
         return self._ended.get(stream, 0) >= count
 
+    @property
+    def waiting(self) -> int:
+        """How much of what was queued has not run."""
+        return sum(map(len, self._work.values()))
+
     def finish(self, stream: int | None = None) -> None:
         """Run all that is queued on a stream, or on all."""
         for number in list(self._work) if stream is None else [stream]:

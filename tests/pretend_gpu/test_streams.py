@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import opbox as mx
+from opbox import connection
 from opbox_ops.backend import backend_for, staging
 from opbox_ops.cuda import cublas
 from opbox_protocol.errors import QuotaError
@@ -332,3 +334,30 @@ def test_a_session_that_cannot_be_opened_leaves_no_stream(gpu: Any, monkeypatch:
         assert set(cublas._apart) == before
     finally:
         engine.close()
+
+
+@pytest.mark.parametrize("wait", ["wait_to_read", "waitall"])
+def test_who_waits_for_an_array_waits_for_the_device(gpu: Any, monkeypatch: pytest.MonkeyPatch, wait: str) -> None:
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    connection.use(None)
+    with gpu.deferred() as streams:
+        x = mx.nd.ones((SMALL,), mx.gpu(0))
+        y = x * 2 * 3
+        mx.gpu(0).session.flush()
+        if wait == "waitall":
+            mx.nd.waitall()
+        else:
+            y.wait_to_read()
+        assert not streams.waiting
+        np.testing.assert_array_equal(y.asnumpy(), np.full(SMALL, 6, "f"))
+    connection.use(None)
+
+
+def test_an_error_that_the_device_finds_late_meets_who_waits(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPBOX_URL", raising=False)
+    connection.use(None)
+    y = mx.nd.ones((SMALL,), mx.gpu(0)) * 2
+    gpu.fail_next("streamSynchronize", 9)
+    with pytest.raises(mx.MXNetError, match="cudaErrorInvalidConfiguration"):
+        y.wait_to_read()
+    connection.use(None)

@@ -48,6 +48,8 @@ class CommandRunner:
     def run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         """Run a batch's commands in order; the error that stopped them, or None."""
         error = self._run(commands, batch)
+        if error is None and batch.done is not None:
+            error = self._ended_on_devices(batch)
         if self._table.plan is not None or len(self._devices.tables) > 1:
             for table in self._devices.tables.values():
                 if table.plan is not None:
@@ -55,6 +57,18 @@ class CommandRunner:
         if error is None and batch.done is not None and len(self._definitions):
             batch.warnings = self._definitions.take_warnings()
         return error
+
+    def _ended_on_devices(self, batch: Batch) -> BaseException | None:
+        """Wait until the devices have done what was queued: who waits for an answer waits for the work, not its start."""
+        for table in self._devices.tables.values():
+            if table.backend.device_type == "cpu":
+                continue
+            try:
+                with table.backend.scope():
+                    table.backend.synchronize()
+            except Exception as error:
+                return placed(error, batch, batch.position)
+        return None
 
     def _run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         watcher, table, task, devices = self._watcher, self._table, batch.task, self._devices
