@@ -5,13 +5,17 @@ Nothing is allocated, arrays are read once, and a target may be the memory of an
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from ..bound_calls import Call
+from ..compute import Array
 from .c_operators import C_OPERATORS
+from .cuda_vectors import Formula
 from .program import COPY, Program
 
 __all__ = ["expressible", "formula_kernel"]
@@ -30,6 +34,8 @@ _TYPES = {
     "uint64": "unsigned long long",
 }
 """The types that a kernel computes in."""
+ARRAY_TYPES = {"float16": "float16", "bfloat16": "bfloat16", **_TYPES}
+"""The types of arrays; CuPy's names for those of 16 bits, which become float where they are computed with."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _EXPRESSIONS = {
@@ -128,16 +134,30 @@ def _read_later(program: Program, step: int) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class CudaFormula:
+    """A formula's kernels: by vectors where its arrays lie in rows, else CuPy's."""
+
+    xp: Any
+    by_elements: Callable[..., Any]
+    by_vectors: Formula
+
+    def bind(self, arrays: Sequence[Array], constants: Sequence[Any], targets: Sequence[Array]) -> Call:
+        """Return a call that writes the targets, all of one shape and not empty; the arrays are broadcast to it."""
+        call = self.by_vectors.bind(self.xp, arrays, constants, targets)
+        return partial(self.by_elements, *arrays, *constants, *targets) if call is None else call
+
+
 @cache
-def formula_kernel(program: Program, work: np.dtype[Any], xp: Any) -> Callable[..., Any] | None:
-    """A call of the arrays, the constants and the targets; None where a function of the program has no expression."""
+def formula_kernel(program: Program, work: np.dtype[Any], xp: Any) -> CudaFormula | None:
+    """The kernels of a program; None where a function of it has no expression."""
     if not expressible(program, work):
         return None
     # CuPy takes the type of a letter from an array, never from a number.
     kinds = [*_LETTERS[: program.arrays], *[work.name] * len(program.constants)]
     ins = ", ".join(f"{kind} x{n}" for n, kind in enumerate(kinds))
     outs = ", ".join(f"{_LETTERS[program.arrays + n]} y{n}" for n in range(program.targets))
-    kernel: Callable[..., Any] = xp.ElementwiseKernel(
-        ins, outs, cuda_text(program, work), "opbox_formula", preamble=_PREAMBLE
-    )
-    return kernel
+    text = cuda_text(program, work)
+    kernel = xp.ElementwiseKernel(ins, outs, text, "opbox_formula", preamble=_PREAMBLE)
+    vectors = Formula(text, _PREAMBLE, len(program.constants), _TYPES[work.name], tuple(ARRAY_TYPES.items()))
+    return CudaFormula(xp, kernel, vectors)

@@ -101,7 +101,7 @@ class FormulaKernel:
         if not size:
             return nothing
         if self._cuda is not None:
-            return partial(self._cuda, *arrays, *constants, *targets)
+            return self._cuda.bind(arrays, constants, targets)
         if size > LONGEST and self.xp is np:
             return self._in_long_pieces(shape, arrays, targets, numbers, temp)
         call = self._by_pieces(shape, arrays, targets, constants, temp)
@@ -196,7 +196,9 @@ class FormulaKernel:
             one_type: all arrays and targets are of the type `work`, a floating one: nothing is converted.
         """
         if self._cuda is not None:
-            return partial(self._cuda, *values)
+            read = self.program.arrays
+            behind = read + len(self.program.constants)
+            return self._cuda.bind(values[:read], values[read:behind], values[behind:])
         if one_type and self._all_ufuncs:
             return as_one(
                 [
