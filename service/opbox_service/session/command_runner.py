@@ -59,7 +59,7 @@ class CommandRunner:
         return error
 
     def _ended_on_devices(self, batch: Batch) -> BaseException | None:
-        """Wait until the devices have done what was queued: who waits for an answer waits for the work, not its start."""
+        """Wait until the devices have done what was queued: an answer says that the work has ended."""
         for table in self._devices.tables.values():
             if table.backend.device_type == "cpu":
                 continue
