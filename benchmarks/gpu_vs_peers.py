@@ -1,13 +1,13 @@
-"""Networks on a GPU beside PyTorch, eager and as CUDA graphs, alternating in one run; in process and through HTTP.
+"""Networks on a GPU beside PyTorch, eager and as CUDA graphs, in one run; in process and through HTTP.
 
-    python benchmarks/gpu_vs_peers.py [--seconds 300] [--only resnet] [--json FILE]
+    python benchmarks/gpu_vs_peers.py [--seconds 300] [--only resnet] [--without HTTP TF32] [--json FILE]
 
 Forward is inference; forward and backward is a training step without the update, each until the device has finished.
-Medians in ms over all rounds, and the faster PyTorch form's time over opbox's: above 1, opbox is the faster. The file
-has more of them: over eager PyTorch, both with TF32, and what of the speed in process is left through HTTP. The GPU is
-shared by the processes, of which one works at a time. PyTorch comes from this Python, or from where OPBOX_TORCH_PYTHON
-says; without one its columns stay empty. Factors are rounded to TF32 in the columns that say so, and in no others.
---device cpu tries the script where there is no GPU.
+Medians in ms, and the faster PyTorch form's time over opbox's: above 1, opbox is the faster. The file has more of them:
+over eager PyTorch, both with TF32, and what of the speed in process is left through HTTP. The GPU is shared by the
+processes, of which one works at a time and then gives its memory back. After --seconds no further network begins.
+PyTorch comes from this Python, or from where OPBOX_TORCH_PYTHON says; without one its columns stay empty. Factors are
+rounded to TF32 in the columns that say so, and in no others. --device cpu tries the script where there is no GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,22 +33,25 @@ import peer_networks as networks  # noqa: E402
 from lenet_demo import server  # noqa: E402
 
 
-def task(network: str, batch: int, data: tuple[int, ...], runs: int, **shapes: tuple[int, ...]) -> dict[str, Any]:
+def task(network: str, batch: int, data: tuple[int, ...], **shapes: tuple[int, ...]) -> dict[str, Any]:
     symbol = networks.lstm(49) if network == "lstm" else getattr(networks, network)()
     sizes = {"data": (batch, *data), **shapes}
-    return {"name": f"{network} b{batch}", "network": network, "symbol": symbol, "shapes": sizes, "runs": runs}
+    runs = {"runs": RUNS, "seconds": RUNS_S, "release": True}
+    return {"name": f"{network} b{batch}", "network": network, "symbol": symbol, "shapes": sizes, **runs}
 
 
+RUNS, RUNS_S = 5, 0.2
+"""Runs of each kind at least, and for at least so many seconds."""
 IMAGE = (3, 224, 224)
 TASKS = [
-    task("mlp", 128, (784,), 20),
-    task("lenet", 100, (1, 28, 28), 20),
-    task("resnet50", 1, IMAGE, 5),
-    task("resnet50", 32, IMAGE, 3),
-    task("resnet50", 128, IMAGE, 1),
-    task("vgg16", 32, IMAGE, 2),
-    task("lstm", 32, (49, 128), 5, h=(32, 256), c=(32, 256)),
-    task("pointwise", 64, (1024,), 5),
+    task("mlp", 128, (784,)),
+    task("lenet", 100, (1, 28, 28)),
+    task("resnet50", 1, IMAGE),
+    task("resnet50", 32, IMAGE),
+    task("resnet50", 128, IMAGE),
+    task("vgg16", 32, IMAGE),
+    task("lstm", 32, (49, 128), h=(32, 256), c=(32, 256)),
+    task("pointwise", 64, (1024,)),
 ]
 TYPES = ("float32", "float16")
 
@@ -102,39 +105,38 @@ class Peer:
 
 
 @contextmanager
-def started(device: str) -> Iterator[dict[str, Peer]]:
-    """The peers that this machine has, by name."""
+def started(device: str, without: Sequence[str]) -> Iterator[dict[str, Peer]]:
+    """The peers that this machine has, by name, but those whose name contains one of `without`."""
     torch = os.environ.get("OPBOX_TORCH_PYTHON") or (sys.executable if importlib.util.find_spec("torch") else "")
     on = ("cuda",) if device == "gpu" else ()
+    commands: dict[str, tuple[list[str], dict[str, str]]] = {
+        "opbox": (["symbols.py", "opbox", device], {"OPBOX_URL": ""}),
+        "opbox, TF32": (["symbols.py", "opbox", device], {"OPBOX_URL": "", "OPBOX_ALLOW_TF32": "1"}),
+        "opbox, HTTP": (["symbols.py", "opbox", device], {}),
+        "eager": (["modules.py", *on], {}),
+        "eager, last": (["modules.py", "last", *on], {}),
+        "graphs": (["modules.py", "last", "graphs", *on], {}),
+        "graphs, TF32": (["modules.py", "last", "graphs", "tf32", *on], {}),
+    }
     with ExitStack() as stack:
-        url, token = stack.enter_context(server(code=False))
-        peers = {
-            "opbox": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL=""),
-            "opbox, TF32": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL="", OPBOX_ALLOW_TF32="1"),
-            "opbox, HTTP": Peer(sys.executable, "symbols.py", "opbox", device, OPBOX_URL=url, OPBOX_TOKEN=token),
-        }
-        if torch:
-            peers["eager"] = Peer(torch, "modules.py", *on)
-            peers["eager, last"] = Peer(torch, "modules.py", "last", *on)
-        if torch and on:
-            peers["graphs"] = Peer(torch, "modules.py", "last", "graphs", *on)
-            peers["graphs, TF32"] = Peer(torch, "modules.py", "last", "graphs", "tf32", *on)
-        for peer in peers.values():
-            stack.callback(peer.close)
+        peers = {}
+        for name, (command, environment) in commands.items():
+            ours = name.startswith("opbox")
+            if any(part in name for part in without) or not (ours or torch) or ("graphs" in name and not on):
+                continue
+            if name == "opbox, HTTP":
+                url, token = stack.enter_context(server(code=False))
+                environment = {"OPBOX_URL": url, "OPBOX_TOKEN": token}
+            peers[name] = Peer(sys.executable if ours else torch, *command, **environment)
+            stack.callback(peers[name].close)
         yield peers
 
 
-def compare(question: dict[str, Any], peers: dict[str, Peer], until: float) -> dict[str, Any]:
-    """Milliseconds of each peer, forward and with backward, and the ratios; one round at least, more until a time."""
-    seconds: dict[str, list[list[float]]] = {name: [[], []] for name in peers}
-    while True:
-        for name, peer in peers.items():
-            for kind, times in enumerate(peer.ask(question) or ()):
-                seconds[name][kind] += times
-        if time.monotonic() >= until:
-            break
+def compare(question: dict[str, Any], peers: dict[str, Peer]) -> dict[str, Any]:
+    """Milliseconds of each peer, forward and with backward, and the ratios."""
+    answers = {name: peer.ask(question) for name, peer in peers.items()}
     medians = {
-        name: [round(statistics.median(times) * 1e3, 4) for times in both] for name, both in seconds.items() if both[0]
+        name: [round(statistics.median(times) * 1e3, 4) for times in both] for name, both in answers.items() if both
     }
     return {"milliseconds": medians, **ratios(medians)}
 
@@ -159,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=300, help="for all networks and types together")
     parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--without", nargs="*", default=(), help="leave out peers whose name contains one of these")
     parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
     parser.add_argument("--json", type=Path, help="a file for the figures, written anew with each network")
     parser.add_argument("--device", default="gpu", choices=("gpu", "cpu"))
@@ -172,12 +175,14 @@ def main() -> None:
     figures: dict[str, Any] = {}
     ended: dict[str, str] = {}
     begin = time.monotonic()
-    with started(options.device) as peers:
+    with started(options.device, options.without) as peers:
         print("forward / forward and backward, ms")
         print(f"{'':22}" + "".join(f"{name:>20}" for name in peers) + f"{'faster PyTorch over opbox':>28}")
-        for number, question in enumerate(questions, 1):
-            until = begin + options.seconds * number / len(questions)
-            figures[question["name"]] = result = compare(question, peers, until)
+        for question in questions:
+            if figures and time.monotonic() - begin > options.seconds:
+                print(f"{question['name']}: left out, as {options.seconds:g} s have passed", flush=True)
+                continue
+            figures[question["name"]] = result = compare(question, peers)
             line = f"{question['name']:22}"
             for name in peers:
                 both = result["milliseconds"].get(name)

@@ -8,6 +8,7 @@ TF32. Tasks and answers are those of `symbols.py`; the networks are the same one
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -21,6 +22,7 @@ from more_networks import MOBILENET, SQUEEZENET
 
 LAST, CUDA, GRAPHS = ("last" in sys.argv), ("cuda" in sys.argv), ("graphs" in sys.argv)
 DEVICE = "cuda" if CUDA else "cpu"
+WARM_RUNS = 3
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "tf32" in sys.argv
 torch.backends.cudnn.benchmark = CUDA
 
@@ -250,7 +252,23 @@ def seconds(prepared: tuple, backward: bool) -> float:
     return time.perf_counter() - start
 
 
+def repeated(prepared: tuple, backward: bool, task: dict) -> list[float]:
+    times: list[float] = []
+    until = time.perf_counter() + task.get("seconds", 0)
+    while len(times) < task["runs"] or time.perf_counter() < until:
+        times.append(seconds(prepared, backward))
+    return times
+
+
+def release() -> None:
+    """Let the memory of the network go: the device is shared with the other processes."""
+    gc.collect()
+    if CUDA:
+        torch.cuda.empty_cache()
+
+
 name, prepared = "", ()
+arrays, module, data, graphs = (), None, None, None
 for line in sys.stdin:
     task = json.loads(line)
     if name != task["name"]:
@@ -264,7 +282,10 @@ for line in sys.stdin:
         arrays = (module, data, torch.zeros(batch, dtype=torch.long, device=DEVICE))
         graphs = [captured(*arrays, backward) for backward in (False, True)] if GRAPHS else None
         prepared = (*arrays, graphs)
-        for backward in (False, True):
+        for backward in (False, True) * WARM_RUNS:
             seconds(prepared, backward)
-    answer = [[seconds(prepared, backward) for _ in range(task["runs"])] for backward in (False, True)]
+    answer = [repeated(prepared, backward, task) for backward in (False, True)]
     print(json.dumps(answer), flush=True)
+    if task.get("release"):
+        name, prepared, arrays, module, data, graphs = "", (), (), None, None, None
+        release()

@@ -3,11 +3,13 @@
     python symbols.py opbox|mxnet [cpu|gpu]
 
 It reads a line of JSON for each task, {"name": …, "symbol": …, "shapes": …, "runs": …, "dtype": …}, and answers with a
-line: the seconds of each run of forward, and of forward with backward. A symbol that it has had is bound once.
+line: the seconds of each run of forward, and of forward with backward. A symbol that it has had is bound once. With
+"seconds", there are more runs until that time has passed; with "release", the memory is given back behind the answer.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
@@ -18,6 +20,7 @@ warnings.simplefilter("ignore")
 mx = importlib.import_module(sys.argv[1])
 context = mx.gpu(0) if sys.argv[2:] == ["gpu"] else mx.cpu()
 executors: dict = {}
+WARM_RUNS = 3
 
 
 def bind(task: dict) -> object:
@@ -49,13 +52,33 @@ def seconds(executor: object, backward: bool) -> float:
     return time.perf_counter() - start
 
 
+def repeated(executor: object, backward: bool, task: dict) -> list[float]:
+    times: list[float] = []
+    until = time.perf_counter() + task.get("seconds", 0)
+    while len(times) < task["runs"] or time.perf_counter() < until:
+        times.append(seconds(executor, backward))
+    return times
+
+
+def release() -> None:
+    """Let the memory of all networks go: the device is shared with the other processes."""
+    executors.clear()
+    gc.collect()
+    mx.nd.waitall()
+    if context.device_type == "gpu":
+        context.empty_cache()
+
+
 for line in sys.stdin:
     task = json.loads(line)
     key = task["name"]
     if key not in executors:
-        executors.clear()
+        release()
         executors[key] = bind(task)
-        for backward in (False, True):
+        # A first run compiles and chooses, a second one records, where there is something to record.
+        for backward in (False, True) * WARM_RUNS:
             seconds(executors[key], backward)
-    answer = [[seconds(executors[key], backward) for _ in range(task["runs"])] for backward in (False, True)]
+    answer = [repeated(executors[key], backward, task) for backward in (False, True)]
     print(json.dumps(answer), flush=True)
+    if task.get("release"):
+        release()
