@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from opbox_ops.cuda.nvrtc import missing
-from opbox_ops.cuda.softmax import ROWS
+from opbox_ops.cuda.softmax import FORWARD
 
 from . import report
 
@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(missing() is not None, reaso
 
 
 def test_our_kernels_are_listed_twice(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(report, "KERNELS", [ROWS])
+    monkeypatch.setattr(report, "KERNELS", [FORWARD])
     assert report.main() == 0
-    registers, moved = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(ROWS.name))
+    registers, moved = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(FORWARD.name))
     assert int(registers[1]) > 0
     assert float(moved[-1]) >= 1
 
