@@ -31,7 +31,7 @@ from ..nn.convolution import ConvolutionParams, backward, op, strides
 from ..nn.convolution_v1 import op as first_version
 from ..nn.window import is_last
 from ..operator import Op
-from .bias import BIAS, bias_gradient
+from .bias import BIAS, bias_gradient, bias_parts
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
 from .product import product
 
@@ -234,7 +234,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
 
 
 def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
-    """Columns, gout side by side, gout, the weight and gweight, where each is needed."""
+    """Columns, gout side by side, gout, the weight and gweight, where each is needed, and the bias's gradient's."""
     gout, data, weight = call.inputs
     plan = _Plan(p, data, gout)
     block = plan.samples * p.num_filter * plan.positions
@@ -246,7 +246,7 @@ def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
         math.prod(weight.shape) if call.wants(0) and plan.narrow else 0,
         math.prod(weight.shape) if call.wants(1) and plan.narrow else 0,
     ]
-    return [Temp((size,), plan.wide) for size in sizes]
+    return [*(Temp((size,), plan.wide) for size in sizes), bias_parts(gout)]
 
 
 @backward.compute(
@@ -259,7 +259,7 @@ def _backward_temps(p: ConvolutionParams, call: CallSpec) -> list[Temp]:
 def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (gout, data, weight), calls = contiguous(ctx, inputs)
     plan = _Plan(p, data, gout)
-    columns, beside, wide_gout, wide_weight, wide_gweight = ctx.temp
+    columns, beside, wide_gout, wide_weight, wide_gweight, parts = ctx.temp
     gdata, gweight, *gbias = outputs
     if gdata is not None:
         weight, copies = _widened(ctx, plan, weight, wide_weight)
@@ -273,7 +273,7 @@ def _(p: ConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) ->
     if gweight is not None and plan.narrow:
         calls.append(lambda: ctx.xp.copyto(gweight, wide_gweight.reshape(gweight.shape), casting="unsafe"))
     if gbias and gbias[0] is not None:
-        calls.append(bias_gradient(ctx, gout, gbias[0]))
+        calls.append(bias_gradient(ctx, gout, parts, gbias[0]))
     return as_one(calls)
 
 

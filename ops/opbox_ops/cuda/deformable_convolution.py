@@ -29,7 +29,7 @@ from ..nn.deformable_convolution import (
     split,
     window,
 )
-from .bias import BIAS, bias_gradient
+from .bias import BIAS, bias_gradient, bias_parts
 from .convolution import SIDE_BY_SIDE
 from .kernel import KERNELS, KernelTemplate, Moved, by_thread, contiguous, fits
 from .product import product
@@ -199,18 +199,19 @@ def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, out
 
 def _back_temps(p: DeformableConvolutionParams, call: CallSpec) -> list[Temp]:
     """Where taps are, boxes around these, columns; the gradient of out side by side; it, the weight and the weight's
-    gradient, where they are of another type."""
+    gradient, where they are of another type; the bias's gradient's."""
     data, offset, _, weight = split(p, call.inputs[1:])
     plan = _DeformedSizes(p, data, offset)
     block, size = plan.samples * p.num_filter * plan.places, math.prod(weight.shape)
     sizes = [plan.samples * plan.columns, block, *((block, size, size) if plan.narrow else (0, 0, 0))]
     boxes = box_temps(plan.parts(plan.samples), plan.taps * plan.places)
-    return [_places_temp(plan), *boxes, *(Temp((size,), plan.wide) for size in sizes)]
+    wide = [Temp((size,), plan.wide) for size in sizes]
+    return [_places_temp(plan), *boxes, *wide, bias_parts(call.inputs[0])]
 
 
 def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     (gout, *arrays), calls = contiguous(ctx, inputs)
-    places, tiles, groups, columns, beside, wide_gout, wide_weight, wide_gweight = ctx.temp
+    places, tiles, groups, columns, beside, wide_gout, wide_weight, wide_gweight, parts = ctx.temp
     data, offset, _, weight = split(p, arrays)
     gdata, goffset, gmask, gweight = split(p, outputs)
     gbias = None if p.no_bias else outputs[-1]
@@ -245,7 +246,7 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
     if gweight is not None and plan.narrow:
         calls.append(partial(ctx.xp.copyto, gweight, wide_gweight.reshape(gweight.shape), casting="unsafe"))
     if gbias is not None:
-        calls.append(bias_gradient(ctx, gout, gbias))
+        calls.append(bias_gradient(ctx, gout, parts, gbias))
     return as_one(calls)
 
 

@@ -28,7 +28,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError
 
 from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
-from ..cuda.bias import bias_gradient, last_bias_gradient, last_parts
+from ..cuda.bias import bias_gradient, bias_parts, last_bias_gradient, last_parts
 from ..cuda.kernel import contiguous
 from ..cuda.precision import allow_tf32
 from ..layout import CHANNELS_LAST, physical_arrays, share_layout
@@ -146,13 +146,15 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
 
 
 def _temps(p: _Parameters, call: CallSpec) -> list[Temp]:
-    """The workspace, and room for the gradient of a bias whose channels lie last."""
+    """The workspace, and the sums of slices that the gradient of a bias is made of."""
     one = _in_one(p, call)
     plans = [planned(_problem(p, call, sides)) for sides in _sides(p, call)] if one is None else [one]
     size = max([plan.workspace for plan in plans if plan is not None], default=0)
     workspace = Temp((size + WORKSPACE_ALIGNMENT if size else 0,), np.uint8)
-    parts = [last_parts(call.inputs[0], p.num_filter)] if _wants_bias(call) and _last(p, call) else []
-    return [workspace, *parts]
+    if not _wants_bias(call):
+        return [workspace]
+    gout = call.inputs[0]
+    return [workspace, last_parts(gout, p.num_filter) if _last(p, call) else bias_parts(gout)]
 
 
 def _in_one(p: _Parameters, call: CallSpec) -> BiasedConvolution | None:
@@ -219,7 +221,7 @@ def _backward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
         if _last(p, ctx.call):
             calls.append(last_bias_gradient(ctx, arrays[0], ctx.temp[1], outputs[2]))
         else:
-            calls.append(bias_gradient(ctx, arrays[0], outputs[2]))
+            calls.append(bias_gradient(ctx, arrays[0], ctx.temp[1], outputs[2]))
     return as_one(calls)
 
 
