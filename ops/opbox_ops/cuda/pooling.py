@@ -1,10 +1,10 @@
 """Pooling on a GPU: a thread a window forward, and a thread an element of data backward.
 
-Channels second are images of one channel each: neighbouring threads have neighbouring positions, and a window over all
-of data has a block of threads. Of channels last neighbouring threads have neighbouring channels. Each array is read and
-written once, as far as the cache keeps what neighbouring windows share. Backward adds nothing to memory: the thread of
-an element looks at the windows that it is in, in one order, and for max at the window's elements before it, where it
-equals the maximum.
+Channels second are images of one channel each: neighbouring threads have neighbouring positions. Of channels last
+neighbouring threads have neighbouring channels. Windows over all of data are rows, shared out by `row_blocks`. Each
+array is read and written once, as far as the cache keeps what neighbouring windows share. Backward adds nothing to
+memory: the thread of an element looks at the windows that it is in, in one order, and for max at the window's elements
+before it, where it equals the maximum; of a window over all of data the first such element is searched for once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ import numpy as np
 
 from ..bound_calls import as_one
 from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs
+from ..infer import size_of
 from ..layout import CHANNELS_LAST, physical_arrays, share_layout
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
-from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar, threads_for
+from .fours import by_rows
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
+from .row_blocks import APPLY, JOIN, ROW, ROW_SIZES, STATISTICS, RowBlocks
 
 _THREADS = 256
 _KINDS = ("max", "avg", "sum", "lp")
@@ -74,38 +77,57 @@ FORWARD = KernelTemplate(
     (_WHAT, lambda: Moved(4 * (_DATA + _OUT), 4 * (_DATA + _OUT))),
     types=tuple(WITH_BFLOAT16),
 )
-WHOLE = KernelTemplate(
+_TAKE = f"if (kind != 0) value += {_TERM}; else if (v > value || v != v) value = v;"
+WHOLE_WINDOW = KernelTemplate(
     "opbox_pool_whole",
-    "const T *data, T *out, int size, int kind, int power, A lowest",
+    f"const T *data, T *out, A *parts, int kind, int power, A lowest, {ROW_SIZES}, int phase",
     f"""  extern __shared__ A scratch[];
-  const long long start = (long long)blockIdx.x * size;
+  const Row row = row_here(outer, n, inner, width, lanes, slices);
   A value = kind == 0 ? lowest : A(0);
-  for (int i = threadIdx.x; i < size; i += blockDim.x) {{
-    const A v = A(data[start + i]);
-    if (kind == 0) {{
-      if (v > value || v != v) value = v;
-    }} else {{
-      value += {_TERM};
-    }}
-  }}
-  if (kind == 0) {{
-    scratch[threadIdx.x] = value;
-    __syncthreads();
-    for (int half = blockDim.x / 2; half > 0; half /= 2) {{
-      if (threadIdx.x < half) {{
-        const A other = scratch[threadIdx.x + half];
-        if (other > scratch[threadIdx.x] || other != other) scratch[threadIdx.x] = other;
+  if (phase != {APPLY}) {{
+{by_rows({"v": "A(data[at])"}, _TAKE)}  }} else {{
+    {JOIN} {{
+      const A v = parts[s * outer * inner + row.number];
+      if (kind == 0) {{
+        if (v > value || v != v) value = v;
+      }} else {{
+        value += v;
       }}
-      __syncthreads();
     }}
-    value = scratch[0];
-  }} else {{
-    value = block_sum(value, scratch);
   }}
-  if (kind == 1) value /= A(size);
-  if (threadIdx.x == 0) out[blockIdx.x] = T({_ROOT});
+  value = kind == 0 ? greatest_over_lanes(value, scratch, width, lanes) : add_over_lanes(value, scratch, width, lanes);
+  if (row.lane > 0 || !row.inside) return;
+  if (phase == {STATISTICS}) {{
+    parts[row.slice * outer * inner + row.number] = value;
+    return;
+  }}
+  if (kind == 1) value /= A(n);
+  if (row.slice == 0) out[row.number] = T({_ROOT});
 """,
     ("32 images of 2,048 channels, 7 x 7", lambda: Moved(4 * 65536 * 50, 4 * 65536 * 50)),
+    declares=ROW,
+    types=tuple(WITH_BFLOAT16),
+)
+WHOLE_MAX_BACK = KernelTemplate(
+    "opbox_pool_whole_max_back",
+    f"const T *gout, const T *data, const T *out, T *gdata, int *parts, {ROW_SIZES}, int phase",
+    f"""  extern __shared__ A scratch[];
+  const Row row = row_here(outer, n, inner, width, lanes, slices);
+  int first = n;
+  if (phase != {APPLY}) {{
+    const A top = A(out[row.number]);
+{by_rows({"v": "A(data[at])"}, "if (v == top && i < first) first = int(i);")}  }} else {{
+    {JOIN} first = min(first, parts[s * outer * inner + row.number]);
+  }}
+  first = least_over_lanes(first, (int *)scratch, width, lanes);
+  if (phase == {STATISTICS}) {{
+    if (row.lane == 0 && row.inside) parts[row.slice * outer * inner + row.number] = first;
+    return;
+  }}
+  const T g = gout[row.number];
+{by_rows({}, "gdata[at] = i == first ? g : T(0);")}""",
+    ("32 images of 2,048 channels, 7 x 7", lambda: Moved(4 * 65536 * 100, 4 * 65536 * 100)),
+    declares=ROW,
     types=tuple(WITH_BFLOAT16),
 )
 BACKWARD = KernelTemplate(
@@ -150,7 +172,7 @@ BACKWARD = KernelTemplate(
     (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
     types=tuple(WITH_BFLOAT16),
 )
-KERNELS += [FORWARD, WHOLE, BACKWARD]
+KERNELS += [FORWARD, WHOLE_WINDOW, WHOLE_MAX_BACK, BACKWARD]
 
 
 def _numbers(p: PoolingParams) -> tuple[Any, ...]:
@@ -177,11 +199,19 @@ def _windows(p: PoolingParams, data: ArraySpec, out: ArraySpec) -> tuple[int, Ta
     return together, taps_of(p, shape, channels_first(out.shape, p.layout) or ())
 
 
+def _whole(p: PoolingParams, data: ArraySpec, out: ArraySpec) -> RowBlocks:
+    """Windows over all of data as rows; no row where they are smaller."""
+    channels, taps = _windows(p, data, out)
+    size = math.prod(taps.data)
+    return RowBlocks(size_of(data.shape) // (size * channels), size, channels) if taps.whole else RowBlocks(0, 1, 1)
+
+
 @op.compute(
     "gpu",
     level="generated",
     prepares=True,
     accepts=lambda p, call: _accepts(p, call, call.inputs[0], call.outputs[0]),
+    temps=lambda p, call: [_whole(p, call.inputs[0], call.outputs[0]).parts(1, call.inputs[0].dtype)],
 )
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     inputs, (out,) = physical_arrays(ctx.call, inputs, outputs)
@@ -190,12 +220,10 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     # Where a window reaches over the edge, its maximum is of the padding too, which is the least finite number.
     least = ml_dtypes.finfo(data.dtype).min  # type: ignore[no-untyped-call]
     lowest = scalar(-math.inf if taps.whole or taps.covered else float(least), data.dtype)
-    if taps.whole and channels == 1:
-        size = math.prod(taps.data)
-        threads = threads_for(size, _THREADS)
-        scratch = threads * lowest.dtype.itemsize
-        arguments = (data, out, np.int32(size), *_numbers(p), lowest)
-        return as_one([*calls, WHOLE.call(ctx, data.dtype, out.size, threads, arguments, scratch)])
+    if taps.whole:
+        arguments = (data, out, ctx.temp[0], *_numbers(p), lowest)
+        blocks = _whole(p, ctx.call.inputs[0], ctx.call.outputs[0])
+        return as_one([*calls, *blocks.calls(ctx, WHOLE_WINDOW, data.dtype, arguments)])
     arguments = (data, out, np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(channels, taps))
     return as_one([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
 
@@ -205,12 +233,18 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     level="generated",
     prepares=True,
     accepts=lambda p, call: _accepts(p, call, *call.inputs, call.outputs[0]),
+    temps=lambda p, call: [_whole(p, call.outputs[0], call.inputs[0]).parts(1, np.int32)],
 )
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     inputs, (gdata,) = physical_arrays(ctx.call, inputs, outputs)
     (gout, *forward), calls = contiguous(ctx, inputs)
     data, out = forward or (gout, gout)
-    sizes = _sizes(*_windows(p, ctx.call.outputs[0], ctx.call.inputs[0]))
+    channels, taps = _windows(p, ctx.call.outputs[0], ctx.call.inputs[0])
+    if taps.whole and p.pool_type == "max":
+        blocks = _whole(p, ctx.call.outputs[0], ctx.call.inputs[0])
+        arguments = (gout, data, out, gdata, ctx.temp[0])
+        return as_one([*calls, *blocks.calls(ctx, WHOLE_MAX_BACK, gdata.dtype, arguments)])
+    sizes = _sizes(channels, taps)
     arguments = (gout, data, out, gdata, np.int32(gdata.size), *_numbers(p), _padded(p), *sizes)
     return as_one([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
 
