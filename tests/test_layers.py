@@ -37,6 +37,8 @@ SERVICE += [
     "carriers",
     "accounting",
     "checkpoint_store",
+    "dataset_store",
+    "stores",
     "graph",
     "executor",
     "stateless",

@@ -115,6 +115,11 @@ class CommandBatch:
             name = f"t{len(self.tensors)}"
             self.tensors[name] = tensor
             cast("dict[str, Any]", command)["tensor"] = name
+        rows: Any = command.get("rows")
+        if rows is not None:  # numbers of rows: one tensor for all commands that have the same
+            known = next((name for name, one in reversed(self.tensors.items()) if one is rows), f"t{len(self.tensors)}")
+            self.tensors[known] = rows
+            cast("dict[str, Any]", command)["rows"] = known
         if "graph" in command:
             self.about_graphs.append(cast("dict[str, Any]", command))
         if pending is not None:

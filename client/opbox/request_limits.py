@@ -25,14 +25,16 @@ class RequestLimits:
 
     Attributes:
         commands: how many a batch may have.
+        dataset_bytes: of stored datasets, all together.
     """
 
-    __slots__ = ("_address", "_limits", "commands")
+    __slots__ = ("_address", "_limits", "commands", "dataset_bytes")
 
     def __init__(self, limits: Mapping[str, int], address: str) -> None:
         self._limits = limits
         self._address = address
         # What has been freed goes with a batch, as one command more.
+        self.dataset_bytes = limits.get("dataset_bytes", 0)
         self.commands = max(1, limits.get("commands", NO_LIMIT) - 1)
 
     def check(self, tensor: np.ndarray[Any, Any]) -> None:

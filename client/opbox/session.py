@@ -82,6 +82,7 @@ class Session(AfterFork):
         free: lets go of an array or executor by its number, which leaves with the next batch. Called by finalizers, so
             it takes no lock.
         requests: batches sent so far.
+        failures: batches that failed or were cancelled so far.
         warnings, heard: the engine's warnings that the user has not been given yet; and the last ones that came.
         graphs: those that its engine has been sent.
     """
@@ -92,6 +93,7 @@ class Session(AfterFork):
         self.device = device
         self.location: tuple[str, int] = _location(device)
         self.requests = 0
+        self.failures = 0
         self.graphs = known_graphs(transport)
         self._transport = transport
         self.new_id = itertools.count(1).__next__
@@ -218,6 +220,15 @@ class Session(AfterFork):
     def in_process(self) -> bool:
         """True if the engine runs in this process and takes Python classes without an upload of their code."""
         return self._transport.in_process
+
+    @property
+    def dataset_bytes(self) -> int:
+        """Maximum bytes of datasets that the engine stores for this session's owner; 0 where it stores none."""
+        return self._limits.dataset_bytes
+
+    def call(self, method: str, path: str, header: dict[str, Any]) -> dict[str, Any]:
+        """The answer of a route of the session's engine, beside the session's batches."""
+        return dict(self._transport.call(method, path, header).header)
 
     @property
     def lost(self) -> bool:
@@ -498,6 +509,7 @@ class Session(AfterFork):
             batch.fail(self._broken or TransportError("the session was begun anew: its arrays are gone"))
             return
         if batch.seq <= self._cancelled:
+            self.failures += 1
             batch.cut()
         else:
             self._cancelling.wait()
@@ -522,6 +534,7 @@ class Session(AfterFork):
             fault.__cause__ = error
             self._failed(batch, fault, fatal=True)
         except BaseException:  # an interrupt of the user's own code, which runs in this thread
+            self.failures += 1
             batch.fail(CancelledError(f"batch {batch.seq} was interrupted"))
             raise
 
@@ -550,6 +563,7 @@ class Session(AfterFork):
     def _failed(self, batch: CommandBatch, error: Exception, fatal: bool) -> None:
         for view in self._views.values():
             forget_sent(view)  # source that was in it, or behind it, may not have come: it is sent again
+        self.failures += 1
         with self._loss_lock:  # whoever records holds the other while it waits for the senders
             if batch.path == self._path:
                 if fatal and not self._about_arrays(error):

@@ -22,6 +22,7 @@ __all__ = [
     "Compress",
     "CompressCall",
     "Copy",
+    "Dataset",
     "Define",
     "Describe",
     "DescribeExecutor",
@@ -32,14 +33,17 @@ __all__ = [
     "InferType",
     "Invoke",
     "InvokeAgain",
+    "KeepRows",
     "KernelArguments",
     "KernelSource",
     "Launch",
     "Put",
+    "PutRows",
     "RecordProfile",
     "ReportMetrics",
     "Restore",
     "Seed",
+    "TakeRows",
     "Update",
     "UpdateCall",
     "UseDevice",
@@ -278,6 +282,51 @@ class UseDevice(TypedDict):
     device: str
 
 
+class Dataset(TypedDict):
+    """Open rows that stay: of a shape and type, with the blocks that the owner's store has; or of a named dataset."""
+
+    do: Literal["dataset"]
+    id: int
+    shape: NotRequired[Sequence[int] | None]
+    dtype: NotRequired[str | None]
+    block_rows: NotRequired[int | None]
+    blocks: NotRequired[Sequence[str]]
+    name: NotRequired[str | None]
+    array: NotRequired[str | None]
+
+
+class PutRows(TypedDict):
+    """Rows for a dataset: `rows` is the tensor of their numbers; or they stand one behind the other from `begin`."""
+
+    do: Literal["put_rows"]
+    id: int
+    tensor: NotRequired[str]
+    rows: NotRequired[str | None]
+    begin: NotRequired[int | None]
+
+
+class TakeRows(TypedDict):
+    """Rows of the dataset `of` into an array: those of the tensor `rows`, or from `begin` to before `end`."""
+
+    do: Literal["take_rows"]
+    id: int
+    of: int
+    rows: NotRequired[str | None]
+    begin: NotRequired[int | None]
+    end: NotRequired[int | None]
+    dtype: NotRequired[str | None]
+    scale: NotRequired[float]
+
+
+class KeepRows(TypedDict):
+    """Save blocks of a dataset in the owner's store."""
+
+    do: Literal["keep_rows"]
+    id: int
+    block_rows: int
+    blocks: Sequence[int]
+
+
 Command: TypeAlias = (
     Put
     | Write
@@ -306,6 +355,10 @@ Command: TypeAlias = (
     | ReportMetrics
     | RecordProfile
     | UseDevice
+    | Dataset
+    | PutRows
+    | TakeRows
+    | KeepRows
 )
 
 COMMANDS: tuple[Any, ...] = get_args(Command)

@@ -8,9 +8,13 @@ __all__ = [
     "ADMIN_SESSIONS",
     "ADMIN_USAGE",
     "BACKWARD",
+    "BLOCK",
+    "BLOCKS",
     "CHECKPOINT",
     "CHECKPOINTS",
     "COMMANDS",
+    "DATASET",
+    "DATASETS",
     "DEVICES",
     "EVENTS",
     "EXECUTOR",
@@ -48,6 +52,10 @@ METRICS = "/v1/history/{session}"
 HISTORY = "/v1/history"
 CHECKPOINTS = "/v1/checkpoints"
 CHECKPOINT = "/v1/checkpoints/{checkpoint}"
+BLOCKS = "/v1/blocks"
+BLOCK = "/v1/blocks/{block}"
+DATASETS = "/v1/datasets"
+DATASET = "/v1/datasets/{dataset}"
 ADMIN_SESSIONS = "/v1/admin/sessions"
 ADMIN_SESSION = "/v1/admin/sessions/{id}"
 ADMIN_USAGE = "/v1/admin/usage"

@@ -20,11 +20,13 @@ from .api.identity import Tokens
 from .api.metrics import Metrics
 from .api.middleware import Middleware
 from .api.traffic import Traffic
-from .checkpoint_store import FileCheckpoints, store_of
+from .checkpoint_store import FileCheckpoints
+from .dataset_store import FileDatasets
 from .routes.page import TAG as PAGE
 from .routes.route import RouteTable
 from .routes.table import ROUTES
 from .settings import Scope, Settings
+from .stores import open_stores
 from .worker.pool import WorkerPool
 from .worker.process_pool import ProcessPool
 from .worker.thread_pool import ThreadPool
@@ -77,6 +79,11 @@ class ApiProcess:
         return self.pool.checkpoints
 
     @property
+    def datasets(self) -> FileDatasets | None:
+        """The store of datasets."""
+        return self.pool.datasets
+
+    @property
     def ready(self) -> bool:
         """True if calls can be taken."""
         return self.pool.ready and not self.stopping
@@ -113,11 +120,11 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         routes = RouteTable(route for route in routes if route.tag != PAGE)
     processes = settings.isolation == "process"
     accounts = Accounts(settings)
-    checkpoints = store_of(settings, accounts)
-    books = Books(settings, accounts, checkpoints.used if checkpoints is not None else None)
+    stores = open_stores(settings, accounts)
+    books = Books(settings, accounts, stores.used)
     tokens = Tokens(settings, accounts, books.tokens_read)
     pool: WorkerPool = (
-        ProcessPool(settings, books, checkpoints) if processes else ThreadPool(settings, routes, books, checkpoints)
+        ProcessPool(settings, books, stores) if processes else ThreadPool(settings, routes, books, stores)
     )
     books.sessions_of = pool.sessions_of
     metrics = Metrics(pool.stats, settings.deadline_s)

@@ -25,6 +25,7 @@ from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError,
 
 from .carriers import Answer, Call, Done, OwnerQuota, Rest, Tensors
 from .checkpoint_store import CheckpointStore, store_of
+from .dataset_store import DatasetStore, datasets_of
 from .device_time import DeviceTimes
 from .memory_shares import HOST, device_bytes, gpu_bytes
 from .quota import NO_LIMIT, Ledger
@@ -55,11 +56,13 @@ class Engine:
         routes: the calls that it takes.
         checkpoints: where sessions save them; by default the settings' state directory.
         share: of the memory of every device, what this engine's sessions may have.
+        datasets: the store of them; by default in the settings' state directory.
 
     Attributes:
         graphs, runner, sessions: what the handlers of routes work on.
         recent_headers: of calls without a session.
         device_times: how long calls waited and ran.
+        dataset_store: the store of datasets.
     """
 
     def __init__(
@@ -69,8 +72,11 @@ class Engine:
         routes: RouteTable = ROUTES,
         checkpoints: CheckpointStore | None = None,
         share: float = 1.0,
+        datasets: DatasetStore | None = None,
     ) -> None:
         self.settings = settings
+        self.datasets = datasets_of(settings) if datasets is None else None
+        self.dataset_store: DatasetStore | None = datasets or self.datasets
         self.checkpoints = store_of(settings) if checkpoints is None else None
         self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
         self.recent_headers = RecentHeaders()
@@ -80,7 +86,13 @@ class Engine:
         self._beside: Mapping[str, int] = {}
         self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)
         self.sessions = Sessions(
-            settings, self.graphs, code_policy, self.device_times, self.ledger, checkpoints or self.checkpoints
+            settings,
+            self.graphs,
+            code_policy,
+            self.device_times,
+            self.ledger,
+            checkpoints or self.checkpoints,
+            self.dataset_store,
         )
         self._routes = routes
         self._stream = StreamThread()

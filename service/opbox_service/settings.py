@@ -45,6 +45,7 @@ ELSEWHERE = frozenset(
         "CACHE_DIR",
         "PROGRESS",
         "REPORT",
+        "DATASETS",
         "DISABLE",
         "CUBINS",
         "CUDNN",
@@ -112,6 +113,7 @@ class OwnerTerms(BaseModel):
     )
     checkpoints: int | None = Field(default=None, ge=0, description="Maximum number of checkpoints.")
     checkpoint_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of all checkpoints.")
+    dataset_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of stored datasets.")
 
 
 class Settings(BaseSettings):
@@ -213,13 +215,18 @@ class Settings(BaseSettings):
 
     state_dir: Path | None = Field(
         default=None,
-        description="Directory for checkpoints, the usage ledger and the audit log; without it there are none.",
+        description="Directory for checkpoints, datasets, the usage ledger and the audit log; without it there are "
+        "none, and datasets last as long as the server.",
     )
     usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
     audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")
     audit_files: int = Field(default=8, ge=1, le=1000, description="Number of rotated audit logs to keep.")
     max_checkpoints: int = Field(default=32, ge=0, description="Maximum number of checkpoints of an owner.")
     max_checkpoint_bytes: int = Field(default=4 * GIB, ge=0, description="Maximum bytes of an owner's checkpoints.")
+    max_dataset_bytes: int = Field(default=4 * GIB, ge=0, description="Maximum bytes of an owner's stored datasets.")
+    dataset_ttl_s: float = Field(
+        default=7 * 86_400, gt=0, description="Seconds until an unused block of a dataset without a name is removed."
+    )
 
     session_ttl_s: float = Field(default=600, gt=0, description="Seconds until an unused session ends.")
     max_ttl_s: float = Field(
@@ -336,6 +343,7 @@ class Settings(BaseSettings):
             max_device_bytes=huge,
             max_owner_buffer_bytes=huge,
             max_owner_seconds=0,
+            max_dataset_bytes=huge,
             max_session_objects=1 << 31,
             session_ttl_s=1e9,
             max_ttl_s=1e9,

@@ -30,7 +30,7 @@ LAYERS = (
     "operator contrib random rtc runtime util",
     "callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "
     "visualization",
-    "executor_manager gradient_compression kvstore",
+    "datasets executor_manager gradient_compression kvstore",
     "module onnx contrib.onnx contrib.svrg_optimization contrib.svrg_optimization.svrg_module",
     "feed_forward model",
     "test_utils",

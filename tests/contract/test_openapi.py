@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from opbox_service.api.examples import EXAMPLES
+from opbox_protocol import routes as paths
+from opbox_service.api.examples import BLOCK, EXAMPLES
 from tests.contract.live import TOKENS, Live
 
 HEADERS = {"Authorization": f"Bearer {TOKENS['ann']}"}
@@ -63,7 +64,11 @@ def test_examples_work_as_they_stand(server: Live, document: dict[str, Any], met
     example = EXAMPLES[method, path]
     with httpx.Client(base_url=server.url, headers=HEADERS, trust_env=False) as client:
         opened = client.post("/v1/sessions", json={}).json()["id"]
-        answer = client.request(method, path.replace("{id}", opened), json=example.request)
+        parameters = {"{id}": opened, "{block}": BLOCK, "{dataset}": "digits"}
+        if path == paths.DATASET:  # its block has to be there
+            client.put(paths.BLOCK.format(block=BLOCK), json=EXAMPLES["PUT", paths.BLOCK].request).raise_for_status()
+        place = re.sub(r"\{\w+\}", lambda match: parameters[match[0]], path)
+        answer = client.request(method, place, json=example.request)
         assert answer.is_success, answer.text
         assert str(answer.status_code) in operation["responses"]
         if example.answer is not None:

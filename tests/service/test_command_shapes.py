@@ -11,7 +11,13 @@ from opbox_service.commands.parse import COMMANDS
 
 SHAPES = {get_args(get_type_hints(shape)["do"])[0]: shape for shape in commands.COMMANDS}
 # Filled in when the command joins a batch: the tensor's name; the graph, or its name where the session knows it.
-FILLED_IN = {("put", "tensor"), ("write", "tensor"), ("infer_shape", "graph"), ("infer_type", "graph")}
+FILLED_IN = {
+    ("put", "tensor"),
+    ("put_rows", "tensor"),
+    ("write", "tensor"),
+    ("infer_shape", "graph"),
+    ("infer_type", "graph"),
+}
 
 
 def test_every_command_has_a_shape() -> None:

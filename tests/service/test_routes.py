@@ -15,6 +15,9 @@ import uvicorn
 from pydantic import Field, SecretStr
 
 from opbox_protocol.errors import NotFoundError
+from opbox_protocol.routes import BLOCK as BLOCK_PATH
+from opbox_protocol.routes import BLOCKS, DATASET
+from opbox_service.api.examples import BLOCK, EXAMPLES
 from opbox_service.app import create_app
 from opbox_service.carriers import Answer, Call, Done
 from opbox_service.commands import COMMANDS
@@ -189,6 +192,7 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
                 {"do": "bind", "id": 2, "graph": graph, "args": {"x": 1}},
             ]
         },
+        **{path: EXAMPLES[key].request for key in EXAMPLES if (path := key[1]) in (BLOCKS, BLOCK_PATH, DATASET)},
     }
     commands = bodies["/v1/sessions/{id}/commands"]
     for route in ROUTES:
@@ -202,6 +206,8 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
             .replace("{name}", "dot")
             .replace("{executor}", "2")
             .replace("{drawing}", "folded")
+            .replace("{block}", BLOCK)
+            .replace("{dataset}", "digits")
             .replace("{file}", "swagger-ui.css" if route.path.startswith("/docs") else "main.js")
         )
         if route.media_type == "text/event-stream":

@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("server:status", "The server that OPBOX_URL names, and your sessions on it."),
     "sessions": ("server:sessions", "List sessions, or end some."),
     "usage": ("server:usage", "What you used on each day, and your quotas."),
+    "datasets": ("datasets:datasets", "List the datasets on the server, or delete some."),
     "ops": ("server:ops", "List the operators, or describe one."),
     "infer-shape": ("networks:infer_shape", "The shapes inside a saved symbol."),
     "summary": ("networks:summary", "The layers of a saved symbol, with their parameters."),

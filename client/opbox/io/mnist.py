@@ -14,6 +14,7 @@ from opbox_protocol.errors import MissingFileError
 from ..file_errors import file_errors
 from .arguments import warn_of_unused
 from .ndarray_iter import NDArrayIter
+from .row_source import RowSource
 
 __all__ = ["MNISTIter", "read_idx"]
 
@@ -101,12 +102,12 @@ class MNISTIter(NDArrayIter):
             order = np.random.RandomState(seed).permutation(len(images))
             images, labels = images[order], labels[order]
         shape = input_shape or ((math.prod(images.shape[1:]),) if flat else (1, *images.shape[1:]))
-        pixels = images.reshape(len(images), *shape).astype(np.float32) / 256.0
+        pixels = RowSource(images.reshape(len(images), *shape), np.float32, 1 / 256)
         if dtype is not None and np.dtype(dtype) != np.float32:
             raise ValueError(f"dtype: expected float32, as NDArrayIter has all host data, got {dtype}")
         super().__init__(
-            pixels,
-            labels.astype(np.float32),
+            {data_name: pixels},
+            {label_name: RowSource(labels, np.float32)},
             batch_size,
             last_batch_handle="discard",
             data_name=data_name,

@@ -1,7 +1,7 @@
 """NDArrayIter: batches from arrays in memory.
 
-The arrays stay on this machine; a batch is a view of them, or a gathered copy once they are shuffled, and goes into
-the request of the step that uses it.
+A batch names rows of the arrays (`RowsArray`). In this process its values are a view of the arrays, or a gathered copy
+once they are shuffled. A server gets each row once, and afterwards the rows' numbers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,12 @@ import numpy as np
 
 from ..base import is_number, value_text
 from ..foreign import host_values, is_array
+from .dataset_rows import SharedRows
 from .desc import DataBatch, DataDesc, DataIter
 from .host_array import HostArray
+from .row_source import RowSource
+from .rows_array import RowsArray
+from .stored_dataset import StoredDataset
 
 __all__ = ["NDArrayIter"]
 
@@ -22,8 +26,8 @@ Array = np.ndarray[Any, Any]
 LAST = ("pad", "discard", "roll_over")
 
 
-def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tuple[str, Array]]:
-    """Arrays by name, sorted, from an array, a list or a dict; what is no NDArray becomes float32 as in MXNet.
+def named_sources(arrays: Any, allow_empty: bool, default_name: str) -> list[tuple[str, RowSource]]:
+    """Copies of arrays by name, sorted, from an array, a list or a dict; those of other libraries become float32.
 
     Raises:
         TypeError: something else was given.
@@ -53,23 +57,29 @@ def named_arrays(arrays: Any, allow_empty: bool, default_name: str) -> list[tupl
             f"{default_name}: expected an NDArray, a numpy.ndarray, a list of them or a dict with them as values, "
             f"got {type(arrays).__name__}"
         )
-    return [(name, _numpy(name, arrays[name])) for name in sorted(arrays)]
+    return [(name, _source(name, arrays[name])) for name in sorted(arrays)]
 
 
 def _init_data(data: Any, allow_empty: bool, default_name: str) -> list[tuple[str, HostArray]]:
-    """Arrays by name as an iterator of the user's own keeps them; see `named_arrays`.
+    """Arrays by name as an iterator of the user's own keeps them; see `named_sources`.
 
     Example:
         >>> mx.io._init_data(images, allow_empty=False, default_name="data")
     """
-    return [(name, HostArray(values)) for name, values in named_arrays(data, allow_empty, default_name)]
+    return [(name, HostArray(_whole(source))) for name, source in named_sources(data, allow_empty, default_name)]
 
 
-def _numpy(name: str, value: Any) -> Array:
+def _whole(source: RowSource) -> Array:
+    return source.batch(slice(None))
+
+
+def _source(name: str, value: Any) -> RowSource:
+    if isinstance(value, RowSource):
+        return value
     if hasattr(value, "asnumpy"):
-        return np.ascontiguousarray(value.asnumpy())
+        return RowSource(np.ascontiguousarray(value.asnumpy()))
     try:
-        return np.ascontiguousarray(host_values(value), dtype=np.float32)
+        return RowSource.of(host_values(value))
     except (TypeError, ValueError):
         raise TypeError(_refusal(name, value)) from None
 
@@ -98,7 +108,9 @@ class NDArrayIter(DataIter):
 
     Args:
         data, label: an array, a list of arrays or a dict of them by name; all equally many samples. An array is what
-            numpy can read: NDArrays, numpy arrays, pandas data frames and series, tensors of torch.
+            numpy can read: NDArrays, numpy arrays, pandas data frames and series, tensors of torch; or an array of a
+            dataset on the server. Do not change it while you iterate. A whole dataset (`mx.datasets.get`) as `data`
+            brings its labels along: the arrays whose names end in "label".
         batch_size: samples of one batch.
         shuffle: draw a new order at each reset, with numpy's global generator (the same orders as MXNet's).
         last_batch_handle: what becomes of an incomplete last batch: "pad" (filled from the beginning, `batch.pad`
@@ -130,17 +142,21 @@ class NDArrayIter(DataIter):
         super().__init__(int(batch_size))
         if last_batch_handle not in LAST:
             raise ValueError(f"last_batch_handle: expected one of {', '.join(LAST)}, got {last_batch_handle!r}")
-        self._data = named_arrays(data, False, data_name)
-        self._label = named_arrays(label, True, label_name)
+        if label is None and isinstance(data, StoredDataset):
+            data, label = data.data_and_labels()
+        self._data = named_sources(data, False, data_name)
+        self._label = named_sources(label, True, label_name)
         self.layout = layout
         self._axis = max(layout.find("N"), 0)
         self.num_data = int(self._data[0][1].shape[self._axis])
         for name, array in self._data + self._label:
-            if array.ndim <= self._axis or array.shape[self._axis] != self.num_data:
+            if len(array.shape) <= self._axis or array.shape[self._axis] != self.num_data:
                 raise ValueError(
                     f"{name}: expected {self.num_data} samples along axis {self._axis} as in {self._data[0][0]}, "
                     f"got shape {array.shape}{_one_of_several(name)}"
                 )
+        self._shared = SharedRows([source for _, source in self._data + self._label])
+        self._batch_rows: tuple[int, slice | Array] | None = None
         self.shuffle = shuffle
         self.last_batch_handle = last_batch_handle
         self.idx = np.arange(self.num_data)
@@ -165,10 +181,10 @@ class NDArrayIter(DataIter):
         """The number of arrays, labels included."""
         return len(self._data) + len(self._label)
 
-    def _ordered(self, array: Array) -> Array:
-        return array if self._order is None else array.take(self._order, axis=self._axis)
+    def _ordered(self, source: RowSource) -> Array:
+        return _whole(source) if self._order is None else source.batch(self._order, self._axis)
 
-    def _described(self, arrays: Sequence[tuple[str, Array]]) -> list[DataDesc]:
+    def _described(self, arrays: Sequence[tuple[str, RowSource]]) -> list[DataDesc]:
         axis = self._axis
         return [
             DataDesc(
@@ -196,18 +212,21 @@ class NDArrayIter(DataIter):
 
     def hard_reset(self) -> None:
         """Start again, without what `roll_over` kept."""
+        self._shared.end_pass()
         if self.shuffle:
             self._shuffle()
         self.cursor = -self.batch_size
-        self._left_over = None
+        self._left_over = self._batch_rows = None
 
     def reset(self) -> None:
         """Start again; with `roll_over`, an incomplete last batch opens the new epoch."""
+        self._shared.end_pass()
         if self.last_batch_handle == "roll_over" and self.num_data - self.batch_size < self.cursor < self.num_data:
             self._left_over = self._rows(self.cursor, self.num_data)
             self.cursor = self.cursor - self.num_data - self.batch_size
         else:
             self.cursor = -self.batch_size
+        self._batch_rows = None
         if self.shuffle:
             self._shuffle()
 
@@ -227,24 +246,29 @@ class NDArrayIter(DataIter):
         """The numbers of the samples at positions begin to end of the current order."""
         return np.arange(begin, end) if self._order is None else self._order[begin:end]
 
-    def _batch(self, arrays: Sequence[tuple[str, Array]]) -> list[HostArray]:
+    def _batch(self, arrays: Sequence[tuple[str, RowSource]]) -> list[HostArray]:
         if self.cursor >= self.num_data:
             raise AssertionError("DataIter needs reset.")
-        begin, end = self.cursor, self.cursor + self.batch_size
+        if self._batch_rows is None or self._batch_rows[0] != self.cursor:
+            self._batch_rows = self.cursor, self._rows_at(self.cursor, self.cursor + self.batch_size)
+        rows = self._batch_rows[1]  # one object for data and labels, so that a request has it once
+        if self._axis:
+            return [HostArray(source.batch(rows, self._axis)) for _, source in arrays]
+        return [RowsArray(source, rows, self._shared) for _, source in arrays]
+
+    def _rows_at(self, begin: int, end: int) -> slice | Array:
+        """The numbers of the samples of the batch at positions `begin` to `end`, which may lie outside of the epoch."""
         if self._order is None and begin >= 0 and end <= self.num_data:
-            whole = (slice(None),) * self._axis + (slice(begin, end),)
-            return [HostArray(array[whole]) for _, array in arrays]
+            return slice(begin, end)
         if begin < 0:
             left_over = (
                 self._left_over if self._left_over is not None else self._rows(begin + self.num_data, self.num_data)
             )
-            rows = np.concatenate([left_over, self._rows(0, end)])
-        elif end > self.num_data:
+            return np.concatenate([left_over, self._rows(0, end)])
+        if end > self.num_data:
             filler = np.arange(end - self.num_data) % self.num_data
-            rows = np.concatenate([self._rows(begin, self.num_data), self._rows(0, self.num_data)[filler]])
-        else:
-            rows = self._rows(begin, end)
-        return [HostArray(array.take(rows, axis=self._axis)) for _, array in arrays]
+            return np.concatenate([self._rows(begin, self.num_data), self._rows(0, self.num_data)[filler]])
+        return self._rows(begin, end)
 
     def getdata(self) -> list[HostArray]:
         return self._batch(self._data)

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from .dataset_rows import SharedRows
 from .desc import DataBatch, DataDesc, DataIter
-from .host_array import HostArray
+from .row_source import RowSource
+from .rows_array import RowsArray
 
 __all__ = ["RowsIter"]
 
@@ -33,8 +35,10 @@ class RowsIter(DataIter):
         label_name: str,
     ) -> None:
         super().__init__(batch_size)
-        self._data = data
-        self._label = label
+        self._data = RowSource(data)
+        self._label = RowSource(label)
+        self._count = len(data)
+        self._shared = SharedRows([self._data, self._label])
         self.round_batch = round_batch
         self._next = 0
         self._begin = 0
@@ -42,13 +46,14 @@ class RowsIter(DataIter):
         self.provide_label = [DataDesc(label_name, (batch_size, *label.shape[1:]), label.dtype.type)]
 
     def reset(self) -> None:
+        self._shared.end_pass()
         self._next = self._begin
 
     def iter_next(self) -> bool:
-        return self._next < len(self._data)
+        return self._next < self._count
 
     def next(self) -> DataBatch:
-        total = len(self._data)
+        total = self._count
         if self._next >= total:
             raise StopIteration
         rows = np.arange(self._next, self._next + self.batch_size)
@@ -62,4 +67,6 @@ class RowsIter(DataIter):
             self._begin = 0
         self._next += self.batch_size
         rows %= total
-        return DataBatch([HostArray(self._data[rows])], [HostArray(self._label[rows])], pad=pad, index=rows)
+        part = rows if pad else slice(int(rows[0]), int(rows[0]) + self.batch_size)
+        arrays = [RowsArray(source, part, self._shared) for source in (self._data, self._label)]
+        return DataBatch(arrays[:1], arrays[1:], pad=pad, index=rows)

@@ -13,6 +13,7 @@ from opbox_protocol.errors import ValueShapeError
 from ..foreign import host_values
 from ..io import DataDesc
 from ..io.host_array import HostArray
+from ..io.rows_array import RowsArray
 from ..ndarray import NDArray
 
 __all__ = ["batch_named", "check_count", "label_value", "load_batch", "slice_of"]
@@ -30,6 +31,8 @@ def load_batch(bound: Mapping[str, NDArray], descs: Sequence[DataDesc], arrays: 
         if desc.name not in bound:
             continue  # a label that the symbol does not use
         target = bound[desc.name]
+        if isinstance(array, RowsArray) and array.shape == target.shape and array.write_to(target):
+            continue
         if isinstance(array, HostArray) and array.here and array.shape == target.shape:
             # Nobody changes a batch's values, so they need no copy unless their type is another.
             target._write(array.host().astype(target.dtype, copy=False))

@@ -12,7 +12,10 @@ import numpy as np
 
 from ..base import value_text
 from ..io import DataBatch, DataDesc, DataIter
+from ..io.dataset_rows import SharedRows
 from ..io.host_array import HostArray
+from ..io.row_source import RowSource
+from ..io.rows_array import RowsArray
 
 __all__ = ["BucketSentenceIter", "encode_sentences"]
 
@@ -120,6 +123,9 @@ class BucketSentenceIter(DataIter):
         if not self.buckets:
             raise ValueError(f"buckets: expected lengths that some sentence fits into, got {lengths}")
         self.data = [np.stack(filled[length]) for length in self.buckets]
+        self._orders = [np.arange(len(rows)) for rows in self.data]
+        self._sources = [(RowSource(rows), RowSource(self._labels(rows, invalid_label))) for rows in self.data]
+        self._shared = SharedRows([source for pair in self._sources for source in pair])
         self.data_name = data_name
         self.label_name = label_name
         self.dtype = dtype
@@ -141,24 +147,38 @@ class BucketSentenceIter(DataIter):
 
     def reset(self) -> None:
         """Start again, batches and sentences in a new order (Python's and numpy's global generators)."""
+        self._shared.end_pass()
         self.curr_idx = 0
         random.shuffle(self.idx)
-        # A new array each time: batches handed out before are views of the old one.
-        self.data = [np.random.permutation(rows) for rows in self.data]
+        # New arrays each time: batches handed out before are views of the old ones.
+        for bucket, rows in enumerate(self.data):
+            order = np.random.permutation(len(rows))
+            self.data[bucket] = rows[order]
+            self._orders[bucket] = self._orders[bucket][order]
+
+    @staticmethod
+    def _labels(data: np.ndarray[Any, Any], invalid_label: int) -> np.ndarray[Any, Any]:
+        """The labels of rows of words: for each word the one after it."""
+        label = np.full_like(data, invalid_label)
+        label[:, :-1] = data[:, 1:]
+        return label
 
     def next(self) -> DataBatch:
         if self.curr_idx == len(self.idx):
             raise StopIteration
         bucket, begin = self.idx[self.curr_idx]
         self.curr_idx += 1
-        data = self.data[bucket][begin : begin + self.batch_size]
-        label = np.full_like(data, self.invalid_label)
-        label[:, :-1] = data[:, 1:]
+        data: HostArray
+        label: HostArray
         if self.major_axis == 1:
-            data, label = data.T, label.T
+            values = self.data[bucket][begin : begin + self.batch_size]
+            data, label = HostArray(values.T), HostArray(self._labels(values, self.invalid_label).T)
+        else:
+            rows = self._orders[bucket][begin : begin + self.batch_size]
+            data, label = (RowsArray(source, rows, self._shared) for source in self._sources[bucket])
         return DataBatch(
-            [HostArray(data)],
-            [HostArray(label)],
+            [data],
+            [label],
             pad=0,
             bucket_key=self.buckets[bucket],
             provide_data=[DataDesc(self.data_name, data.shape, self.dtype, self.layout)],

@@ -37,6 +37,7 @@ class Account:
         in_flight: requests at a time.
         buffer_bytes: of bodies and unread answers.
         checkpoints, checkpoint_bytes: how many, and of all of them.
+        dataset_bytes: of stored datasets.
     """
 
     weight: float
@@ -49,6 +50,7 @@ class Account:
     buffer_bytes: int
     checkpoints: int
     checkpoint_bytes: int
+    dataset_bytes: int
 
     def quotas(self) -> dict[str, Any]:
         """All of them by name."""
@@ -83,6 +85,7 @@ class Accounts:
             buffer_bytes=settings.max_owner_buffer_bytes,
             checkpoints=settings.max_checkpoints,
             checkpoint_bytes=settings.max_checkpoint_bytes,
+            dataset_bytes=settings.max_dataset_bytes,
         )
         self._own: Mapping[str, Account] = {}
 

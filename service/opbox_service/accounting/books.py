@@ -38,7 +38,7 @@ class Books:
     Args:
         settings: the quotas of everybody, and the directory for ledger and log.
         accounts: those of owners with terms of their own.
-        storage: bytes of an owner's checkpoints; None where there are none.
+        storage: bytes of an owner's checkpoints and datasets; None where there are none.
 
     Raises:
         NotReadyError: ledger or log cannot be written.

@@ -48,7 +48,7 @@ class DayUsage:
         received_bytes, sent_bytes: of bodies.
         sessions: that were made.
         peak_bytes: of device memory, the most at a time, in all workers together.
-        storage_bytes: of checkpoints, the most at a time.
+        storage_bytes: of checkpoints and datasets, the most at a time.
     """
 
     worker_seconds: float = 0.0
@@ -98,7 +98,7 @@ class UsageLedger:
     Args:
         path: the database; None to count in memory only.
         keep_days: how far it goes back.
-        storage: bytes of an owner's checkpoints, asked by the ledger's thread; None where there are none.
+        storage: bytes of an owner's checkpoints and datasets, asked by the ledger's thread; None where there are none.
         now: seconds since 1970, for tests.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 from opbox_protocol import routes as paths
 
-__all__ = ["EXAMPLES", "Example"]
+__all__ = ["BLOCK", "EXAMPLES", "Example"]
 
 GRAPH: dict[str, Any] = {
     "nodes": [
@@ -39,6 +39,10 @@ INPUTS = [
     _tensor("fc_weight", [2, 3], 1, 0, -1, 0.5, 0.5, 0.5),
     _tensor("fc_bias", [2], 10, 20),
 ]
+
+
+BLOCK = "039058c6f2c0cb492c533b0a4d14ef77cc0f78abccced5287d84a1a2011cfb81"
+"""SHA-256 of the bytes 1, 2 and 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,13 @@ EXAMPLES: dict[tuple[str, str], Example] = {
             ],
         },
         {"results": [], "outputs": [_tensor("y", [3], 1, 4, 9)]},
+    ),
+    ("POST", paths.BLOCKS): Example({"blocks": [BLOCK]}),
+    ("PUT", paths.BLOCK): Example(
+        {"inputs": [{"name": "rows", "shape": [3, 1], "datatype": "UINT8", "data": [1, 2, 3]}]},
+    ),
+    ("PUT", paths.DATASET): Example(
+        {"arrays": {"data": {"shape": [3, 1], "dtype": "uint8", "block_rows": 3, "blocks": [BLOCK]}}},
     ),
     ("GET", paths.LIVE): Example(answer={"live": True}),
     ("GET", paths.READY): Example(answer={"ready": True}),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 from cachetools import LRUCache
 
 from opbox_ops.backend import RandomSource
@@ -15,6 +16,7 @@ from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError,
 from opbox_protocol.routes import GRAPH_PREFIX, SESSION_GRAPHS
 
 from ..checkpoint_store import Buffer
+from ..dataset_store import OwnersDatasets
 from ..executor import PROFILE_BYTES, BoundPlan, Profile, Watched
 from ..graph.ir import Graph
 from ..quota import Allocation, Budget
@@ -33,6 +35,7 @@ __all__ = [
     "KernelEntry",
     "OnReport",
     "OwnCheckpoints",
+    "RowsEntry",
 ]
 
 WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
@@ -142,6 +145,33 @@ class KernelEntry:
         return 0
 
 
+class RowsEntry:
+    """A dataset's array, of whose rows only those count that have been put.
+
+    Args:
+        entry: the rows, on the device, with their memory.
+        present: for each row, whether it has been put.
+    """
+
+    __slots__ = ("_entry", "array", "complete", "present")
+    kind = "a dataset"
+
+    def __init__(self, entry: ArrayEntry, present: np.ndarray[Any, Any]) -> None:
+        self._entry = entry
+        self.array = entry.array
+        self.present = present
+        self.complete = bool(present.all())
+
+    def mark(self, rows: slice | np.ndarray[Any, Any]) -> None:
+        """Note that rows have been put."""
+        if not self.complete:
+            self.present[rows] = True
+            self.complete = bool(self.present.all())
+
+    def drop(self) -> int:
+        return self._entry.drop()
+
+
 class ArrayTable:
     """The numbers in use on one device. A session has one for each of its devices; so has an operator of a user's own.
 
@@ -159,6 +189,7 @@ class ArrayTable:
     Attributes:
         steps: backward passes that have run.
         checkpoints: where they are saved; None where none can be.
+        datasets: the owner's store of them; None where there is none.
         plan: what the session saves; None while nobody has asked for it.
         on_report: takes steps, epoch and values that the session's program reports.
         profile: the times of its operators and commands; None while its program has not asked for any.
@@ -190,6 +221,7 @@ class ArrayTable:
         self._watched: Watched | None = None
         self._trusted = True
         self.checkpoints: OwnCheckpoints | None = None
+        self.datasets: OwnersDatasets | None = None
         self.plan: CheckpointPlan | None = None
         self.profile: Profile | None = None
         self._profile_memory: Allocation | None = None
@@ -219,6 +251,7 @@ class ArrayTable:
         )
         other._recent_graphs, other._graphs_lock = self._recent_graphs, self._graphs_lock
         other.on_report, other.use, other.checkpoints = self.on_report, self.use, self.checkpoints
+        other.datasets = self.datasets
         other._trusted = self._trusted
         tables = (self, *self._others, other)
         for table in tables:
@@ -333,6 +366,18 @@ class ArrayTable:
         entries = list(self._entries.items())
         return [(id, entry.executor) for id, entry in entries if type(entry) is ExecutorEntry]
 
+    def rows_entry(self, id: int) -> RowsEntry:
+        """The dataset `id`; NotFoundError when there is none."""
+        entry = self._entries.get(id)
+        if type(entry) is RowsEntry:
+            return entry
+        raise self._absent("dataset", id, entry)
+
+    def keep_dataset(self, id: int, entry: RowsEntry) -> None:
+        """Register a dataset under an id and count its memory; raise QuotaError if the quota is full."""
+        self.budget.keep(int(entry.array.nbytes))
+        self._entries[id] = entry
+
     def entries(self) -> dict[int, TableEntry]:
         """All entries by their numbers, the oldest first."""
         return dict(self._entries)
@@ -439,7 +484,7 @@ class ArrayTable:
                 f"{kind} {id}: expected one on {self.device}, where this command runs, got "
                 f"{holder._entries[id].kind} on {holder.device}: copy it first"
             )
-        origin = {"array": "of", "executor": "bound in", "kernel": "compiled in"}[kind]
+        origin = {"array": "of", "executor": "bound in", "kernel": "compiled in", "dataset": "opened in"}[kind]
         got = "nothing" if entry is None else entry.kind
         return NotFoundError(f"{kind} {id}: expected one {origin} this session, got {got}")
 

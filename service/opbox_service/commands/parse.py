@@ -21,6 +21,7 @@ from . import (
     checkpoints,
     compression,
     custom_operators,
+    datasets,
     devices,
     executors,
     kernels,
@@ -47,6 +48,7 @@ COMMANDS: Mapping[str, type[Command]] = {
         reports,
         profiling,
         devices,
+        datasets,
     )
     for command in subject.COMMANDS
 }

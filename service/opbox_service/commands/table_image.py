@@ -22,7 +22,7 @@ from opbox_protocol.errors import UnsupportedError
 from ..executor import RunProgress
 from ..graph import json as graph_json
 from ..quota import Allocation
-from .array_table import ArrayEntry, ArrayTable, ExecutorEntry
+from .array_table import ArrayEntry, ArrayTable, ExecutorEntry, RowsEntry
 from .checkpoints import CheckpointPlan
 from .executors import bind_entries
 
@@ -56,7 +56,8 @@ def pack(table: ArrayTable) -> TableImage:
     entries = table.entries()
     executors = {id: entry for id, entry in entries.items() if isinstance(entry, ExecutorEntry)}
     arrays = {id: entry for id, entry in entries.items() if isinstance(entry, ArrayEntry)}
-    every = [entry.array for entry in arrays.values()]
+    datasets = {id: entry for id, entry in entries.items() if isinstance(entry, RowsEntry)}
+    every = [entry.array for entry in arrays.values()] + [entry.array for entry in datasets.values()]
     for entry in executors.values():
         every += [*entry.executor.arrays.values(), *entry.executor.outputs]
     spans = _spans(every)
@@ -94,9 +95,11 @@ def pack(table: ArrayTable) -> TableImage:
             }
         )
     plan = table.plan
+    present = {id: image.add(entry.present.view(np.uint8)) for id, entry in datasets.items()}
     image.header.update(
         blocks=[int(block.nbytes) for block in image.blocks],
         arrays=[[id, *spans.row(entry.array), entry.read_only] for id, entry in arrays.items()],
+        datasets=[[id, present[id], *spans.row(entry.array)] for id, entry in datasets.items()],
         executors=rows,
         order=list(entries),
         graphs={name: graph_json.dump(graph) for name, graph in table.recent_graphs().items()},
@@ -212,11 +215,16 @@ class _Maker:
         for name, document in header["graphs"].items():
             table.keep_graph(name, table.graph(document))
         arrays = {row[0]: row for row in header["arrays"]}
+        datasets = {row[0]: row for row in header["datasets"]}
         rows = {row["id"]: row for row in header["executors"]}
         for id in header["order"]:
             if id in arrays:
                 _, *place, read_only = arrays[id]
                 table.add(id, self._entry(place, read_only))
+            elif id in datasets:
+                _, present, *place = datasets[id]
+                flags = self._image.blocks[present].view(bool).copy()
+                table.add(id, RowsEntry(self._entry(place), flags))
             else:
                 table.add(id, self._executor(rows[id]))
         for id, row in rows.items():

@@ -13,6 +13,7 @@ export const PATHS = {
   adminSession: "/v1/admin/sessions/{id}",
   metrics: "/v1/history/{session}",
   history: "/v1/history",
+  datasets: "/v1/datasets",
   executors: "/v1/sessions/{id}/executors",
   executor: "/v1/sessions/{id}/executors/{executor}",
   drawing: "/v1/sessions/{id}/executors/{executor}/drawings/{drawing}",

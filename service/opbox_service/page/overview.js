@@ -21,6 +21,8 @@ export function overview() {
   const sessionTable = sessionsTable();
   const pastTable = pastSessions();
   const lastSessions = section("Last sessions", pastTable.node);
+  const datasetTable = datasets();
+  const ownDatasets = section("Datasets", datasetTable.node);
   const routeTable = table(
     "Requests of the last ten seconds by route",
     [
@@ -68,6 +70,7 @@ export function overview() {
       h("div", { class: "wide" }, figures(requests, latency, memory, sessions, uptime)),
       h("div", { class: "wide" }, section("Sessions", sessionTable.node)),
       h("div", { class: "wide" }, lastSessions),
+      h("div", { class: "wide" }, ownDatasets),
       section("Devices", devices, computes),
       workers,
       h("div", { class: "wide" }, section("Requests", routeTable.node)),
@@ -84,6 +87,8 @@ export function overview() {
       sessionTable.update(state.sessions.map((session) => ({ ...session, you: state.you })));
       lastSessions.hidden = !state.you.scopes.includes("run");
       pastTable.update(state);
+      ownDatasets.hidden = lastSessions.hidden;
+      datasetTable.update(state);
       routeTable.update(state.requests.routes);
       errorTable.update(state.errors);
       workers.hidden = !state.workers;
@@ -185,6 +190,41 @@ function pastSessions() {
       }
     },
   };
+}
+
+const DATASETS_S = 10;
+
+/** The owner's datasets and the published ones, read anew every ten seconds. */
+function datasets() {
+  const rows = table(
+    "Datasets that the server has under a name",
+    [
+      { title: "Dataset", header: true, cell: (dataset) => dataset.name },
+      { title: "Owner", cell: (dataset) => dataset.owner },
+      { title: "Arrays", cell: (dataset) => dataset.arrays.map(shapeOf).join(", ") },
+      { title: "Size", number: true, cell: (dataset) => bytes(dataset.bytes) },
+      { title: "Published", cell: (dataset) => (dataset.published ? "yes" : "no") },
+    ],
+    (dataset) => `${dataset.owner}/${dataset.name}`,
+    "None. mx.datasets.put(name, arrays) stores one.",
+  );
+  let asked = -Infinity;
+  return {
+    node: rows.node,
+    async update(state) {
+      if (state.time - asked < DATASETS_S || !state.you.scopes.includes("run")) return;
+      asked = state.time;
+      try {
+        rows.update((await call("GET", PATHS.datasets)).datasets);
+      } catch {
+        asked = -Infinity;
+      }
+    },
+  };
+}
+
+function shapeOf(array) {
+  return `${array.name} ${array.shape.join(" × ")} ${array.dtype}`;
 }
 
 function reported(latest) {

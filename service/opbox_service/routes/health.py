@@ -15,6 +15,7 @@ from opbox_protocol.errors import NotFoundError, NotReadyError
 from ..accounting.books import Books
 from ..carriers import Answer, Call, Done
 from ..checkpoint_store import FileCheckpoints
+from ..dataset_store import FileDatasets
 from ..settings import Scope
 
 __all__ = ["About", "CancelledRequest", "Live", "Place", "Ready"]
@@ -27,6 +28,10 @@ class Place(Protocol):
     @property
     def checkpoints(self) -> FileCheckpoints | None:
         """The store of checkpoints; None where the server has none."""
+
+    @property
+    def datasets(self) -> FileDatasets | None:
+        """The store of datasets."""
 
     @property
     def ready(self) -> bool:

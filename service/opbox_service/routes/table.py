@@ -7,7 +7,20 @@ from __future__ import annotations
 
 from opbox_protocol import routes as paths
 
-from . import admin, catalogue, checkpoints, devices, executors, graphs, health, history, page, sessions, usage
+from . import (
+    admin,
+    catalogue,
+    checkpoints,
+    datasets,
+    devices,
+    executors,
+    graphs,
+    health,
+    history,
+    page,
+    sessions,
+    usage,
+)
 from .route import Route, RouteTable, RunsOn
 
 __all__ = ["ROUTES"]
@@ -188,6 +201,54 @@ ROUTES = RouteTable(
             answer=checkpoints.DeletedCheckpoint,
             runs_on=RunsOn.API_THREAD,
             errors=(404, 501),
+        ),
+        # -- datasets
+        Route(
+            method="POST",
+            path=paths.BLOCKS,
+            handler=datasets.find_blocks,
+            tag="datasets",
+            request=datasets.BlocksRequest,
+            answer=datasets.MissingBlocks,
+            errors=(400,),
+        ),
+        Route(
+            method="PUT",
+            path=paths.BLOCK,
+            handler=datasets.put_block,
+            tag="datasets",
+            request=datasets.BlockRequest,
+            answer=datasets.StoredBlock,
+            tensors=True,
+            errors=(400, 413, 507),
+        ),
+        Route(
+            method="GET",
+            path=paths.DATASETS,
+            handler=datasets.datasets,
+            tag="datasets",
+            operation="list_datasets",
+            answer=datasets.DatasetList,
+            runs_on=RunsOn.API_THREAD,
+        ),
+        Route(
+            method="PUT",
+            path=paths.DATASET,
+            handler=datasets.put_dataset,
+            tag="datasets",
+            request=datasets.DatasetRequest,
+            answer=datasets.SavedDataset,
+            errors=(400, 404, 413, 507),
+        ),
+        Route(
+            method="DELETE",
+            path=paths.DATASET,
+            handler=datasets.delete,
+            tag="datasets",
+            operation="delete_dataset",
+            answer=datasets.DeletedDataset,
+            runs_on=RunsOn.API_THREAD,
+            errors=(404,),
         ),
         # -- what owners used
         Route(

@@ -25,6 +25,7 @@ class Quotas(BaseModel):
     buffer_bytes: int = Field(description="Maximum bytes of bodies and unread answers.")
     checkpoints: int
     checkpoint_bytes: int
+    dataset_bytes: int = Field(description="Maximum bytes of stored datasets.")
 
 
 class Present(BaseModel):
@@ -49,7 +50,7 @@ class Day(BaseModel):
     sent_bytes: int
     sessions: int = Field(description="Number of sessions opened.")
     peak_bytes: int = Field(description="Peak device memory.")
-    storage_bytes: int = Field(description="Peak bytes of checkpoints.")
+    storage_bytes: int = Field(description="Peak bytes of checkpoints and stored datasets.")
 
 
 class OwnerUsage(BaseModel):

@@ -35,6 +35,7 @@ from ..checkpoint_store import CheckpointStore, OwnersCheckpoints
 from ..commands import ArrayTable, TypedCommand, check_scopes, parse
 from ..commands.command import Exchange
 from ..commands.table_image import TableImage, pack, unpack
+from ..dataset_store import DatasetStore, OwnersDatasets
 from ..device_time import DeviceTimes
 from ..quota import Budget
 from ..settings import SCOPES, Scope, Settings
@@ -72,6 +73,7 @@ class ServerSession:
         script, host: the program that opened it, and its machine, as it says; for who watches.
         freed: called once with the most bytes that it had, when it has ended and let go of them.
         movable: whether another process takes it over when it brings code (`moving`).
+        datasets: the store of them; None where there is none.
 
     Attributes:
         device: the first of its devices.
@@ -102,6 +104,7 @@ class ServerSession:
         host: str = "",
         *,
         movable: bool = False,
+        datasets: DatasetStore | None = None,
     ) -> None:
         self.id = id
         self.script = script
@@ -135,6 +138,7 @@ class ServerSession:
         self._definitions = self.devices.definitions
         for table in self.devices.tables.values():
             table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
+            table.datasets = OwnersDatasets(datasets, owner) if datasets is not None else None
             table.on_report = self._report
         self._runner = CommandRunner(id, self.devices, code_policy.watcher)
         self._stopping = False
@@ -621,6 +625,7 @@ class ServerSession:
             "tensors": settings.max_tensors,
             "rank": settings.max_rank,
             "elements": settings.max_elements,
+            "dataset_bytes": settings.max_dataset_bytes,
         }
 
 

@@ -18,6 +18,7 @@ from ..allocator import FreedMemory
 from ..carriers import OwnerQuota
 from ..checkpoint_store import CheckpointStore
 from ..commands.table_image import TableImage
+from ..dataset_store import DatasetStore
 from ..device_time import DeviceTimes
 from ..memory_shares import HOST
 from ..quota import Ledger
@@ -72,6 +73,7 @@ class Sessions:
         device_times: DeviceTimes,
         ledger: Ledger,
         checkpoints: CheckpointStore | None = None,
+        datasets: DatasetStore | None = None,
     ) -> None:
         self._settings = settings
         self._code_policy = code_policy
@@ -80,6 +82,7 @@ class Sessions:
         self._sessions: dict[str, ServerSession] = {}
         self._ledger = ledger
         self._checkpoints = checkpoints
+        self._datasets = datasets
         self._gone: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
         self._left: FIFOCache[str, str] = FIFOCache(REMEMBERED)
         self._ended: deque[tuple[str, str, str]] = deque(maxlen=REMEMBERED)
@@ -211,6 +214,7 @@ class Sessions:
                 script,
                 host,
                 movable=movable,
+                datasets=self._datasets,
             )
             self._sessions[id] = session
         self._start_sweeping()

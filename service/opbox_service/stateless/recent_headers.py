@@ -50,7 +50,7 @@ class RecentHeaders:
         """Store the header, unless it holds values of tensors, and return it."""
         if any(place.size is None for place in header.places):
             return header
-        if isinstance(header.body.graph, dict):
+        if isinstance(getattr(header.body, "graph", None), dict):
             body = header.body.model_copy(update={"graph": RecurringGraph(header.body.graph)})
             header = header._replace(body=body)
         while len(self._headers) >= MAX_HEADERS:

@@ -25,10 +25,10 @@ from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCode
 
 from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
-from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
 from ..memory_shares import has_gpu
 from ..settings import Settings
+from ..stores import NO_STORES, Stores
 from .confine import Bounds
 from .orphans import User, end_all_of
 from .output import Output
@@ -70,7 +70,7 @@ class CodeWorker(Worker):
         on_end: called when it has ended.
         user: whom it becomes; None to stay the server's.
         books: record what its session has, and what code it is sent.
-        checkpoints: where its session's are saved.
+        stores: where its session's checkpoints and datasets are.
 
     Attributes:
         session: the id of its session, once it has one.
@@ -86,9 +86,9 @@ class CodeWorker(Worker):
         device_times: DeviceTimes,
         user: User | None,
         books: Books,
-        checkpoints: FileCheckpoints | None = None,
+        stores: Stores = NO_STORES,
     ) -> None:
-        super().__init__(settings, on_end, device_times, books, checkpoints)
+        super().__init__(settings, on_end, device_times, books, stores)
         self._user = user
         self.user = user.id if user is not None else 0
         self.session: str | None = None

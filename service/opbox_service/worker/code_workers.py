@@ -18,12 +18,12 @@ from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaErr
 
 from ..accounting.books import Books
 from ..carriers import OwnerQuota, RawRequest, RawResponse
-from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
 from ..memory_shares import HOST
 from ..routes.sessions import SessionState
 from ..session.sessions import ended_by_admin
 from ..settings import SCOPES, UPLOADS, Settings
+from ..stores import NO_STORES, Stores
 from . import landlock
 from .code_memory import PROCESS_BYTES, CodeMemory
 from .code_worker import CodeWorker, own_packages
@@ -54,7 +54,7 @@ class CodeWorkers:
         root: whether the processes can take on users of their own.
         siblings: the processes that the server has started besides.
         books: record what sessions have, what code they are sent and why they end.
-        checkpoints: where sessions' are saved; None where there is no place.
+        stores: where sessions' checkpoints and datasets are.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class CodeWorkers:
         root: bool,
         siblings: Callable[[], list[int]],
         books: Books,
-        checkpoints: FileCheckpoints | None = None,
+        stores: Stores = NO_STORES,
     ) -> None:
         self._settings = settings
         self._device_times = device_times
         self._siblings = siblings
         self._books = books
-        self._checkpoints = checkpoints
+        self._stores = stores
         self._users = bool(root and settings.code_user)
         self._wanted = settings.code_sessions > 0 and any(
             UPLOADS & scopes and "run" in scopes
@@ -362,7 +362,7 @@ class CodeWorkers:
         """A process that starts; NotReadyError when the system has no room for one."""
         user = User(self._settings.code_user) if self._users else None
         try:
-            worker = CodeWorker(self._settings, self._on_end, self._device_times, user, self._books, self._checkpoints)
+            worker = CodeWorker(self._settings, self._on_end, self._device_times, user, self._books, self._stores)
         except OSError as error:
             if user is not None:
                 user.release()

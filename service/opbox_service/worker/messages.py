@@ -8,7 +8,7 @@ From the API:
     cancel     id, status, error: stops it
     release    segment: an answer's buffer is free again
     drop       segments: buffers of requests that are no more
-    stored     id, status, error: what a `save` or `load` came to
+    stored     id, status, error: what a `save`, `load` or `rows` came to
     moved      session: another process has it
     stay       session, status, error: none could take it over
     adopt      as `call`, to a process for code: the descriptor with it is the image of a session to go on with
@@ -25,6 +25,7 @@ From the worker:
     uploaded   owner, session, rows, more: code, before it runs
     move       session, owner, device, bytes: code has come for it, and its image with this; or `left`
     save, load id, owner, name: a checkpoint, whose file is the descriptor that comes with `save`, or with its `stored`
+    rows       id, do, owner, name: a request to the store of datasets, see `dataset_requests`
 
 Bodies up to buffers.INLINE bytes follow the JSON in the message; larger ones lie in a shared buffer, known by its
 number (`segment`); its file descriptor travels once, with the first message that speaks of it.

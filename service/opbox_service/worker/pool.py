@@ -8,6 +8,7 @@ from typing import Protocol
 from ..buffers import Lease
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
+from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime
 
 __all__ = ["Stats", "WorkerPool"]
@@ -51,6 +52,10 @@ class WorkerPool(Protocol):
     @property
     def checkpoints(self) -> FileCheckpoints | None:
         """The store of checkpoints; None where there is no state directory."""
+
+    @property
+    def datasets(self) -> FileDatasets | None:
+        """The store of datasets."""
 
     def announce_stop(self) -> None:
         """Save the sessions that asked for checkpoints, before a stop."""

@@ -45,6 +45,7 @@ from ..turns import Job, Turn, Turns
 from . import messages
 from .progress import Progress
 from .remote_checkpoints import RemoteCheckpoints
+from .remote_datasets import RemoteDatasets
 
 __all__ = ["main", "run"]
 
@@ -90,6 +91,7 @@ class WorkerProcess:
             CodePolicy(progress, progress is not None, self._uploaded, self._move if progress is None else None),
             checkpoints=self._checkpoints if settings.state_dir is not None else None,
             share=share,
+            datasets=RemoteDatasets(self._checkpoints, lambda message, fds: self._send(message, fds=fds)),
         )
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)

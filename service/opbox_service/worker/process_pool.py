@@ -27,11 +27,13 @@ from ..accounting.books import Books
 from ..buffers import Lease
 from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
+from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
 from ..routes.route import RunsOn
 from ..session.moving import MovedError
 from ..session.sessions import no_such, not_yours
 from ..settings import UPLOADS, Settings
+from ..stores import NO_STORES, Stores
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
 from .owner_workers import SHARED, OwnerWorkers
@@ -56,7 +58,7 @@ _log = structlog.get_logger("opbox.workers")
 class ProcessPool:
     """A WorkerPool of processes."""
 
-    def __init__(self, settings: Settings, books: Books, checkpoints: FileCheckpoints | None = None) -> None:
+    def __init__(self, settings: Settings, books: Books, stores: Stores = NO_STORES) -> None:
         self._settings = settings
         self._books = books
         self._workers: list[Worker] = []
@@ -73,17 +75,25 @@ class ProcessPool:
         self.restarts = 0
         self._device_times = DeviceTimes()
         self._shares = ProcessorShares()
-        self.checkpoints = checkpoints
+        self._stores = stores
         self._code = CodeWorkers(
             settings,
             self._device_times,
             root=os.geteuid() == 0,
             siblings=lambda: self.pids,
             books=books,
-            checkpoints=self.checkpoints,
+            stores=stores,
         )
 
         self._moves = SessionMoves(self._code, self._owner_of, self._moved, self.call, self._spawn)
+
+    @property
+    def checkpoints(self) -> FileCheckpoints | None:
+        return self._stores.checkpoints
+
+    @property
+    def datasets(self) -> FileDatasets | None:
+        return self._stores.datasets
 
     @property
     def ready(self) -> bool:
@@ -320,7 +330,7 @@ class ProcessPool:
             self._ended,
             self._device_times,
             self._books,
-            self.checkpoints,
+            self._stores,
             self._session_ended,
             share,
             self._moves.take,

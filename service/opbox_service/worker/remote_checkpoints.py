@@ -13,10 +13,11 @@ from opbox_protocol.errors import DeadlineError, NotReadyError, error_from_json
 
 from ..checkpoint_store import Buffer
 
-__all__ = ["RemoteCheckpoints"]
+__all__ = ["RemoteCheckpoints", "mapped"]
 
 ANSWER_S = 120.0
 """Seconds that a write to the disk may take."""
+_SUBJECTS = {"rows": "dataset"}
 
 
 class RemoteCheckpoints:
@@ -45,19 +46,13 @@ class RemoteCheckpoints:
             if self.closing:
                 self._send({"kind": "save", "id": 0, "owner": owner, "name": name}, (fd,))
                 return
-            self._ask({"kind": "save", "owner": owner, "name": name}, (fd,))
+            self.ask({"kind": "save", "owner": owner, "name": name}, (fd,))
         finally:
             os.close(fd)
 
     def load(self, owner: str, name: str) -> Buffer:
         """See CheckpointStore."""
-        fd = self._ask({"kind": "load", "owner": owner, "name": name}, ())
-        if fd is None:
-            raise NotReadyError(f"checkpoint {name!r}: no more files can be opened in this process: close some")
-        try:
-            return memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-        finally:
-            os.close(fd)
+        return mapped(self.ask({"kind": "load", "owner": owner, "name": name}, ())[1], f"checkpoint {name!r}")
 
     def close(self) -> None:
         """The API process answers no more: what it has been sent, it saves all the same."""
@@ -76,7 +71,13 @@ class RemoteCheckpoints:
         waiting[1].append((header, fd))
         waiting[0].set()
 
-    def _ask(self, message: dict[str, Any], fds: tuple[int, ...]) -> int | None:
+    def ask(self, message: dict[str, Any], fds: tuple[int, ...]) -> tuple[dict[str, Any], int | None]:
+        """The API process's answer to a message, with its descriptor.
+
+        Raises:
+            DeadlineError: no answer in ANSWER_S seconds.
+            MXNetError: what the request came to.
+        """
         id, event = self._new_id(), Event()
         answers: list[tuple[dict[str, Any], int | None]] = []
         self._waiting[id] = (event, answers)
@@ -84,11 +85,23 @@ class RemoteCheckpoints:
         if not event.wait(ANSWER_S):
             self._waiting.pop(id, None)
             raise DeadlineError(
-                f"checkpoint {message['name']!r}: expected the disk within {ANSWER_S:g} s, got no answer"
+                f"{_SUBJECTS.get(message['kind'], 'checkpoint')} {message['name'][:64]!r}: expected the disk within "
+                f"{ANSWER_S:g} s, got no answer"
             )
         header, fd = answers[0]
         if header["status"] != 200:
             if fd is not None:
                 os.close(fd)
             raise error_from_json(header["status"], header["error"])
-        return fd
+        return header, fd
+
+
+def mapped(fd: int | None, subject: str) -> memoryview:
+    """The bytes of a file by its descriptor, which is closed; NotReadyError for a descriptor that could not come."""
+    if fd is None:
+        raise NotReadyError(f"{subject}: no more files can be opened in this process: close some")
+    try:
+        empty = not os.fstat(fd).st_size  # which cannot be mapped
+        return memoryview(b"" if empty else mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(fd)

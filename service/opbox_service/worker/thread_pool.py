@@ -19,12 +19,14 @@ from ..buffers import INLINE, Lease, Pool
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..codec import limits_of, serve
+from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
 from ..memory_shares import HOST
 from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
+from ..stores import NO_STORES, Stores
 from ..task import Task, running
 from ..turns import PARKED, Job, Turn, Turns
 from .call_threads import CallThreads
@@ -45,15 +47,13 @@ class ThreadPool:
         settings: of the server.
         routes: the engine's calls.
         books: record what sessions have, what code they are sent and why they end.
-        checkpoints: where sessions' are saved; None where there is no place.
+        stores: where sessions' checkpoints and datasets are.
     """
 
-    def __init__(
-        self, settings: Settings, routes: RouteTable, books: Books, checkpoints: FileCheckpoints | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, routes: RouteTable, books: Books, stores: Stores = NO_STORES) -> None:
         self._settings = settings
         self._books = books
-        self._checkpoints = checkpoints
+        self._stores = stores
         self._loop: asyncio.AbstractEventLoop | None = None
         self._times: DeviceTimes | None = None
         self._routes = routes
@@ -73,7 +73,10 @@ class ThreadPool:
     async def start(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         policy = replace(UNWATCHED, on_upload=self._uploaded)
-        self._engine = await loop.run_in_executor(None, Engine, self._settings, policy, self._routes, self._checkpoints)
+        stores = self._stores
+        self._engine = await loop.run_in_executor(
+            None, Engine, self._settings, policy, self._routes, stores.checkpoints, 1.0, stores.datasets
+        )
         self._times = self._engine.device_times
         self._sweeping = asyncio.create_task(self._sweep())
 
@@ -93,7 +96,11 @@ class ThreadPool:
 
     @property
     def checkpoints(self) -> FileCheckpoints | None:
-        return self._checkpoints
+        return self._stores.checkpoints
+
+    @property
+    def datasets(self) -> FileDatasets | None:
+        return self._stores.datasets
 
     def sessions_of(self, owner: str) -> int:
         return len(self._engine.sessions.of(owner)) if self._engine is not None else 0

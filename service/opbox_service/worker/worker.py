@@ -19,13 +19,14 @@ from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, Work
 from ..accounting.books import Books
 from ..buffers import Lease, Pool, map_shared, unmap
 from ..carriers import RawRequest, RawResponse
-from ..checkpoint_store import FileCheckpoints
 from ..device_time import DeviceTimes
 from ..session.moving import MOVED, MovedError
 from ..settings import Settings
+from ..stores import NO_STORES, Stores
 from . import messages
 from .channel import Channel
 from .checkpoint_requests import CheckpointRequests
+from .dataset_requests import DatasetRequests
 from .processes import resident_bytes
 from .reports import Reports, check_count, check_problem
 from .spawning import environment, reason_of
@@ -59,7 +60,7 @@ class Worker:
         on_end: called once when the process has ended, asked to or not.
         device_times: counts how long its calls wait and run.
         books: record what its sessions have, and what code they are sent.
-        checkpoints: where its sessions' are saved; None where there is no place.
+        stores: where its sessions' checkpoints and datasets are.
         on_session_end: called with a session's id and why it ended.
         on_move: called with what it says of a session that is to move (`messages`), and the session's image or None.
         share: of the memory of every device, what its sessions may have.
@@ -74,7 +75,7 @@ class Worker:
         on_end: Callable[[Worker], None],
         device_times: DeviceTimes,
         books: Books,
-        checkpoints: FileCheckpoints | None = None,
+        stores: Stores = NO_STORES,
         on_session_end: Callable[[str, str], None] = lambda session, reason: None,
         share: float = 1.0,
         on_move: Callable[[Worker, dict[str, Any], int | None], None] | None = None,
@@ -86,7 +87,8 @@ class Worker:
         self._books = books
         self._reports = Reports(self, books)
         self._on_session_end = on_session_end
-        self._checkpoints = CheckpointRequests(checkpoints, self._stored)
+        self._checkpoints = CheckpointRequests(stores.checkpoints, self._stored)
+        self._datasets = DatasetRequests(stores.datasets, self._stored)
         self._on_end = on_end
         self._device_times = device_times
         self.whose: tuple[str, str] | None = None
@@ -198,6 +200,7 @@ class Worker:
             self.kill()
             await self._exited
         await self._checkpoints.finish()
+        await self._datasets.finish()
 
     def announce_stop(self) -> None:
         """Save the sessions that asked for checkpoints, before a stop."""
@@ -330,8 +333,9 @@ class Worker:
 
     def _take(self, message: bytes, fd: int | None) -> None:
         header, inline = messages.read(message)
-        if header["kind"] in ("save", "load"):
-            self._checkpoints.take(header, fd, self.whose[0] if self.whose is not None else header["owner"])
+        if header["kind"] in ("save", "load", "rows"):
+            requests = self._datasets if header["kind"] == "rows" else self._checkpoints
+            requests.take(header, fd, self.whose[0] if self.whose is not None else header["owner"])
             return
         if self._on_move is not None and header["kind"] in ("move", "left"):
             self._on_move(self, header, fd)

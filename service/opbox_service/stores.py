@@ -1,0 +1,39 @@
+"""What a server keeps on its disk for owners: checkpoints and datasets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .accounting.accounts import Accounts
+from .checkpoint_store import FileCheckpoints, store_of
+from .dataset_store import FileDatasets, datasets_of
+from .settings import Settings
+
+__all__ = ["NO_STORES", "Stores", "open_stores"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores of a server; each may be absent.
+
+    Attributes:
+        checkpoints: None without a state directory.
+        datasets: rows that sessions use again.
+    """
+
+    checkpoints: FileCheckpoints | None = None
+    datasets: FileDatasets | None = None
+
+    def used(self, owner: str) -> int:
+        """Bytes on disk of an owner's checkpoints and datasets."""
+        stores = (self.checkpoints, self.datasets)
+        return sum(store.used(owner) for store in stores if store is not None)
+
+
+NO_STORES = Stores()
+"""Of a server that keeps nothing."""
+
+
+def open_stores(settings: Settings, accounts: Accounts) -> Stores:
+    """The stores that the settings ask for, with the quotas of accounts."""
+    return Stores(store_of(settings, accounts), datasets_of(settings, accounts))
