@@ -7,8 +7,11 @@ whose calls are clean fails here.
 
 from __future__ import annotations
 
+import importlib
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +83,27 @@ def test_a_plan_has_the_cpus_numbers(gpu: Any, name: str, req: str, device: str)
     for key, expected in results[0].items():
         # Sums of some hundreds of products in another order.
         np.testing.assert_allclose(results[1][key], expected, rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+# Those without convolutions, which cuDNN's pretended search would take minutes for.
+NETWORKS: dict[str, dict[str, tuple[int, ...]]] = {
+    "mlp": {"data": (2, 784)},
+    "lstm": {"data": (2, 49, 128), "h": (2, 256), "c": (2, 256)},
+    "pointwise": {"data": (2, 1024)},
+    "transformer": {"data": (1, 16, 512)},
+    "lstm_layers": {"data": (5, 2, 200), "h": (2, 2, 256), "c": (2, 2, 256)},
+    "gru_layers": {"data": (5, 2, 200), "h": (2, 2, 256)},
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_the_benchmarks_have_plans(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    peer_networks, more_networks = map(importlib.import_module, ("peer_networks", "more_networks"))
+    of = more_networks if hasattr(more_networks, name) else peer_networks
+    symbol = peer_networks.lstm(49) if name == "lstm" else getattr(of, name)()
+    executor, _, _ = executor_of(lambda: (mx.sym.load_json(json.dumps(symbol)), NETWORKS[name]), "gpu:0", "write")
+    assert {step.call.device for step in executor.plan.steps} == {"gpu"}
 
 
 def steps_of(executor: Any) -> dict[str, Watch]:

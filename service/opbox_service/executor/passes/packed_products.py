@@ -34,6 +34,8 @@ def packed_products(plan: Plan, growth: float = GROWTH) -> Plan:
         plan: the plan.
         growth: the factor by which the memory that is alive at once may grow.
     """
+    if plan.device != "cpu":
+        return plan
     products: dict[Any, list[int]] = {}
     for t, step in enumerate(plan.steps):
         kind = None if step.node.op is None else step.node.op.get_attr("FPackedProduct")
