@@ -172,6 +172,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/faults": Turns(2),
         "tests/gpu_check/test_wheels.py": Turns(2),
         "tests/load": Turns(2),
+        "tests/ops/test_sanitized_kernels.py::test_kernels_stay_within_their_arrays": Turns(2),
         "tests/training/test_examples.py": Turns(2),
         "tests/service/test_steady_memory.py": SERVERS,
     },
