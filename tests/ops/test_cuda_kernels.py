@@ -132,6 +132,7 @@ class Emulated:
             "A ": "double " if double else "float ",
             "T ": f"{element} ",
             "unsigned char": "uint8_t",
+            "unsigned *": "int *",
             "signed char": "int8_t",
             "long long": "int64_t",
         }.items():

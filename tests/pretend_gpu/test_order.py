@@ -9,7 +9,10 @@ import pytest
 
 from opbox_ops.backend import backend_for
 from opbox_ops.cuda.order import LONGEST
-from opbox_service.executor import invoke
+from opbox_service.executor import bind, invoke
+from tests.ops.one_call import call_graph
+
+from .spy import watched
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("sort", {"is_ascend": True}),
@@ -32,11 +35,31 @@ def test_the_cpus_order(gpu: Any, op: str, attrs: dict[str, Any], dtype: str) ->
         _same_on_both(op, {**attrs, "axis": axis}, x)
 
 
-def test_longer_rows_are_the_librarys(gpu: Any) -> None:
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+@pytest.mark.parametrize(("op", "attrs"), CALLS, ids=lambda value: str(value))
+def test_longer_rows(gpu: Any, op: str, attrs: dict[str, Any], dtype: str) -> None:
     rng = np.random.default_rng(0)
-    for size in (LONGEST, LONGEST + 1):
-        x = rng.integers(0, 50, (2, size)).astype("f")
-        _same_on_both("topk", {"k": 7, "ret_typ": "both"}, x)
+    for shape, axis in (((2, LONGEST + 1), -1), ((LONGEST + 700, 3), 0)):
+        x = rng.integers(-50, 50, shape).astype(dtype)
+        if x.dtype.kind == "f":
+            flat = x.reshape(-1)
+            for k, value in enumerate((np.nan, np.inf, -np.inf, -0.0, 1e-7, -np.nan)):
+                flat[k::29] = value
+        _same_on_both(op, {**attrs, "axis": axis}, x)
+
+
+def test_long_rows_allocate_nothing(gpu: Any) -> None:
+    backend = backend_for("gpu:0")
+    with backend.scope():
+        args = {"data": backend.put(np.random.default_rng(0).normal(size=(3, 5000)).astype("f"))}
+        graph = call_graph("topk", {"k": "9", "ret_typ": "both"}, ["data"])
+        executor = bind(graph, args=args, grads={}, grad_req={}, backend=backend, random=backend.random(0))
+        executor.forward(is_train=False)
+        executor.forward(is_train=False)
+        with watched() as watch:
+            executor.forward(is_train=False)
+    assert not watch.allocations
+    assert not watch.refused
 
 
 def _same_on_both(op: str, attrs: dict[str, Any], x: Any) -> None:

@@ -1,7 +1,8 @@
-"""Sampling operators on the device: positions in several boxes, far ones, those that are no number, and in graphs."""
+"""Sampling operators on the device: positions all over, all in one cell, far, no numbers, and in graphs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import backend_for
-from opbox_ops.cuda import deformable_convolution
+from opbox_ops.cuda import deformable_convolution, spread
 from opbox_service.executor import bind
 from tests.ops.one_call import call_graph
 from tests.switches import switch, switch_off
@@ -22,6 +23,9 @@ MATRICES = np.array([[0.9, 0.15, 0.0625, -0.2, 0.8, 0.11], [1.1, -0.3, 0.21, 0.4
 IMAGES = RNG.normal(size=(2, 6, 37, 35))
 ALIKE = np.full((2, 2, 40, 45), 0.123)
 SCATTERED = RNG.uniform(-1.2, 1.2, (2, 2, 40, 45))
+
+HALF_ALIKE = np.where(RNG.uniform(size=(2, 1, 60, 70)) < 0.5, 0.123, RNG.uniform(-1.2, 1.2, (2, 2, 60, 70)))
+"""More positions than are ranked in one launch, of which half are in one cell."""
 
 SMALL = RNG.normal(size=(2, 2, 3, 13, 11))
 MET = {"kernel_size": 3, "max_displacement": 4, "stride1": 2, "stride2": 3, "pad_size": 5}
@@ -40,6 +44,7 @@ UNMASKED = {key: value for key, value in CONVOLVED.items() if key != "mask"}
 CALLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "scattered": ("BilinearSampler", {}, {"data": IMAGES, "grid": SCATTERED}),
     "alike": ("BilinearSampler", {}, {"data": IMAGES, "grid": ALIKE}),
+    "half alike": ("BilinearSampler", {}, {"data": IMAGES, "grid": HALF_ALIKE}),
     "affine": ("GridGenerator", AFFINE, {"data": MATRICES}),
     "a line": ("GridGenerator", {**AFFINE, "target_shape": (1, 300)}, {"data": MATRICES}),
     "warp": ("GridGenerator", {"transform_type": "warp"}, {"data": 20 * SCATTERED}),
@@ -133,3 +138,35 @@ def test_a_position_that_is_nowhere_reads_nothing(gpu: Any, far: float, monkeypa
     assert got["out"][0, 0, 0, 0] == 1
     np.testing.assert_array_equal(got["out"][0, 0, 0, 1], np.nan if np.isnan(far) else 0)
     assert np.isfinite(got["data"]).all()
+
+
+@pytest.mark.parametrize("name", ["half alike", "modulated"])
+def test_every_run_has_the_same_bits(gpu: Any, name: str) -> None:
+    first, second = (results(name, "gpu:0", "float32")[0] for _ in range(2))
+    for key, expected in first.items():
+        np.testing.assert_array_equal(second[key], expected, err_msg=key)
+
+
+def test_positions_that_are_nowhere_spread_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = HALF_ALIKE.copy()
+    far = RNG.uniform(size=grid.shape[2:]) < 0.3
+    grid[:, :, far] = np.where(np.arange(np.count_nonzero(far)) % 3, np.nan, np.inf)
+    grid[:, 1, 0] = -1 - 2 / 36  # a whole cell above the image: the weight of its first row is 0
+    monkeypatch.setitem(CALLS, "nowhere", ("BilinearSampler", {}, {"data": IMAGES, "grid": grid}))
+    got, _ = results("nowhere", "gpu:0", "float64", unwanted={"grid"})
+    monkeypatch.setitem(CALLS, "outside", ("BilinearSampler", {}, {"data": IMAGES, "grid": np.nan_to_num(grid, nan=9)}))
+    expected, _ = results("outside", "cpu", "float64", unwanted={"grid"})
+    # Sums of up to 2,000 products of numbers around 1, in another order.
+    np.testing.assert_allclose(got["data"], expected["data"], rtol=1e-12, atol=1e-11)
+
+
+def test_a_random_grid_costs_what_its_samples_do() -> None:
+    """No thread goes through all positions: at most two windows of each of four cells, and sums of windows."""
+    for n in (3136, 512 * 512, 1 << 24):
+        window = spread._window(n)
+        assert window <= 4096
+        assert n // window <= 4096
+    temps = spread.spread_temps((32, 64, 512, 512), 512 * 512, "float32")
+    sizes = [math.prod(temp.shape) * np.dtype(temp.dtype).itemsize for temp in temps]
+    # Beside samples of 2 GiB: 16 bytes a position, 4 a cell, counts, and sums of windows.
+    assert sum(sizes) < 250 << 20

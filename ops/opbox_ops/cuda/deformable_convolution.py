@@ -34,7 +34,7 @@ from .convolution import SIDE_BY_SIDE
 from .kernel import KERNELS, KernelTemplate, Moved, by_thread, contiguous, fits
 from .product import product
 from .sampling import column_slopes, sample_columns
-from .spread import box_temps, spread
+from .spread import spread, spread_temps, spreads
 
 _MAX_COLUMNS = 1 << 30
 """Maximum number of elements of a sample's columns."""
@@ -103,6 +103,10 @@ class _DeformedSizes:
         shape = (1, self.p.num_group, rows // self.p.num_group, samples * self.places)
         return scratch[: math.prod(shape)].reshape(shape)
 
+    def images(self) -> tuple[int, ...]:
+        """The shape of a block's groups of channels that are moved together."""
+        return self.parts(self.samples), self.channels // self.p.num_deformable_group, *self.size
+
     def weights(self, weight: Array) -> Array:
         """The weight, or its gradient, as (1, group, filters / group, depth / group)."""
         return weight.reshape(1, self.p.num_group, self.p.num_filter // self.p.num_group, -1)
@@ -158,6 +162,11 @@ def _accepts(p: DeformableConvolutionParams, call: CallSpec, first: int = 0) -> 
     return fits(call, *call.inputs, *call.outputs) and plan.columns <= _MAX_COLUMNS
 
 
+def _accepts_gradient(p: DeformableConvolutionParams, call: CallSpec) -> bool:
+    plan = _DeformedSizes(p, *call.inputs[1:3])
+    return _accepts(p, call, first=1) and spreads(plan.images(), plan.taps * plan.places)
+
+
 def _temps(p: DeformableConvolutionParams, call: CallSpec) -> list[Temp]:
     """Where taps are, columns; the product and the weight, where they are of another type."""
     data, offset, _, weight = split(p, call.inputs)
@@ -198,20 +207,20 @@ def _forward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, out
 
 
 def _back_temps(p: DeformableConvolutionParams, call: CallSpec) -> list[Temp]:
-    """Where taps are, boxes around these, columns; the gradient of out side by side; it, the weight and the weight's
-    gradient, where they are of another type; the bias's gradient's."""
+    """Where taps are, columns; the gradient of out side by side; it, the weight and the weight's gradient, where they
+    are of another type; the bias's gradient's; what spreading needs."""
     data, offset, _, weight = split(p, call.inputs[1:])
     plan = _DeformedSizes(p, data, offset)
     block, size = plan.samples * p.num_filter * plan.places, math.prod(weight.shape)
     sizes = [plan.samples * plan.columns, block, *((block, size, size) if plan.narrow else (0, 0, 0))]
-    boxes = box_temps(plan.parts(plan.samples), plan.taps * plan.places)
     wide = [Temp((size,), plan.wide) for size in sizes]
-    return [_places_temp(plan), *boxes, *wide, bias_parts(call.inputs[0])]
+    spreading = spread_temps(plan.images(), plan.taps * plan.places, data.dtype) if call.wants(0) else []
+    return [_places_temp(plan), *wide, bias_parts(call.inputs[0]), *spreading]
 
 
 def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
     (gout, *arrays), calls = contiguous(ctx, inputs)
-    places, tiles, groups, columns, beside, wide_gout, wide_weight, wide_gweight, parts = ctx.temp
+    places, columns, beside, wide_gout, wide_weight, wide_gweight, parts, *spreading = ctx.temp
     data, offset, _, weight = split(p, arrays)
     gdata, goffset, gmask, gweight = split(p, outputs)
     gbias = None if p.no_bias else outputs[-1]
@@ -232,9 +241,9 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
             arguments = (block.images, block.places, columns, targets[0], plan.places, block.mask, targets[1])
             calls.append(column_slopes(ctx, *arguments))
         if gdata is not None:
-            boxes = [array[: len(block.images)] for array in (tiles, groups)]
+            scratch = [array[: len(block.images)] for array in spreading]
             target = gdata[at].reshape(block.images.shape)
-            calls += spread(ctx, columns, block.places, target, boxes, columns=True, mask=block.mask)
+            calls += spread(ctx, columns, block.places, target, scratch, columns=True, mask=block.mask)
         if gweight is not None:
             steps = (plan.places, plan.channels, plan.places, count * plan.places)
             calls.append(sample_columns(ctx, block.images, block.places, columns, steps, block.mask))
@@ -253,6 +262,4 @@ def _backward(p: DeformableConvolutionParams, ctx: OpContext, inputs: Arrays, ou
 for _op in (plain, modulated):
     _op.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)(_forward)
 for _op in (plain_backward, modulated_backward):
-    _op.compute("gpu", level="generated", prepares=True, accepts=partial(_accepts, first=1), temps=_back_temps)(
-        _backward
-    )
+    _op.compute("gpu", level="generated", prepares=True, accepts=_accepts_gradient, temps=_back_temps)(_backward)

@@ -93,7 +93,13 @@ class KernelTemplate:
         self, ctx: OpContext, dtype: Any, grid: int, block: int, arguments: Sequence[Any], shared_bytes: int = 0
     ) -> Callable[[], Any]:
         """A call that launches it on these arrays and numbers."""
-        function = compiled(ctx.xp, self, np.dtype(dtype).name)
+        return self.launch(ctx.xp, dtype, grid, block, arguments, shared_bytes)
+
+    def launch(
+        self, xp: Any, dtype: Any, grid: int, block: int, arguments: Sequence[Any], shared_bytes: int = 0
+    ) -> Callable[[], Any]:
+        """The same for a compute that knows only its array module."""
+        function = compiled(xp, self, np.dtype(dtype).name)
         return partial(function, (grid,), (block,), tuple(arguments), shared_mem=shared_bytes)
 
     def over(self, ctx: OpContext, dtype: Any, elements: int, arguments: Sequence[Any]) -> Callable[[], Any]:

@@ -1,8 +1,8 @@
 """sort, argsort and topk of small rows on a GPU: a block has a row in shared memory, and sorts it.
 
 The network is Batcher's bitonic one. Equal elements keep their order, since a place decides between them; NaN is the
-greatest number. A row is read once, and what is asked for is written once: the least possible. Longer rows, integers
-and bfloat16 are the library's to sort.
+greatest number. A row is read once, and what is asked for is written once: the least possible. `long_order` has longer
+rows. Integers and bfloat16 are the library's to sort.
 
 Batcher, "Sorting Networks and Their Applications" (1968).
 """
@@ -22,6 +22,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..index.order import ArgsortParams, SortParams, TopkParams, argsort, sort, top_length, topk
 from ..infer import size_of
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
+from .long_order import LONG_TYPES, long_calls, long_temps
 
 LONGEST = 2048
 """Elements of a row: keys and places of so many, padded to a power of two, find room in shared memory."""
@@ -82,17 +83,21 @@ def _rows(p: SortParams | TopkParams, shape: tuple[int, ...]) -> tuple[int, int,
 
 def _accepts(p: SortParams | TopkParams, call: CallSpec) -> bool:
     data = call.inputs[0]
-    return bool(data.shape) and fits(call, data) and _rows(p, data.shape)[1] <= LONGEST
+    if not (data.shape and fits(call, data)):
+        return False
+    return _rows(p, data.shape)[1] <= LONGEST or data.dtype.name in LONG_TYPES
 
 
-def _whole_numbers(index: int) -> Callable[[Any, CallSpec], list[Temp]]:
-    """Temporary for the kernel's int32 positions, where output `index` is unwanted or of another type."""
+def _temps(index: int) -> Callable[[Any, CallSpec], list[Temp]]:
+    """Temporaries: int32 positions, where output `index` is unwanted or of another type; what long rows need."""
 
     def temps(p: Any, call: CallSpec) -> list[Temp]:
+        outer, n, inner = _rows(p, call.inputs[0].shape)
+        long = long_temps(outer * inner, n) if n > LONGEST else []
         if len(call.outputs) <= index:
-            return [Temp((1,), "int32")]
+            return [Temp((1,), "int32"), *long]
         out = call.outputs[index]
-        return [] if call.wants(index) and out.dtype == np.int32 else [Temp(out.shape, "int32")]
+        return [*([] if call.wants(index) and out.dtype == np.int32 else [Temp(out.shape, "int32")]), *long]
 
     return temps
 
@@ -110,14 +115,20 @@ def _launch(
     """A call that writes the first `count` (None: all) values and positions of rows, or a mask in place of values."""
     (data,), calls = contiguous(ctx, inputs)
     outer, n, inner = _rows(p, data.shape)
-    numbers = ctx.temp[0] if ctx.temp else positions
+    own, long = (ctx.temp, ()) if n <= LONGEST else (ctx.temp[:-6], ctx.temp[-6:])
+    numbers = own[0] if own else positions
     what = (_MASK if mask else _VALUES) * (values is not None) + _POSITIONS * (positions is not None)
     padded = max(2, 1 << (n - 1).bit_length())
     sizes = (n, padded, inner, n if count is None else count, ascending, what)
     arguments = (data, data if values is None else values, numbers, *map(np.int32, sizes))
     block = min(1024, max(32, padded // 2))
     shared_bytes = 2 * padded * accumulation_type(data.dtype).itemsize
-    calls.append(ORDER.call(ctx, data.dtype, outer * inner, block, arguments, shared_bytes))
+    if long:
+        length = n if count is None else count
+        whole = None if positions is None else numbers
+        calls += long_calls(ctx, long, data, inner, ascending, length, values, whole, mask=mask)
+    else:
+        calls.append(ORDER.call(ctx, data.dtype, outer * inner, block, arguments, shared_bytes))
     if positions is not None and numbers is not positions:
         calls.append(partial(ctx.xp.copyto, positions, numbers, casting="unsafe"))
     return as_one(calls)
@@ -132,18 +143,18 @@ def order_call(ctx: OpContext, keys: Array, positions: Array) -> Callable[[], An
     return ORDER.call(ctx, keys.dtype, 1, min(1024, max(32, padded // 2)), arguments, shared_bytes)
 
 
-@sort.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_whole_numbers(1))
+@sort.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps(1))
 def _(p: SortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return _launch(p, ctx, inputs, p.is_ascend, None, *outputs)
 
 
-@argsort.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_whole_numbers(0))
+@argsort.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps(0))
 def _(p: ArgsortParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     return _launch(p, ctx, inputs, p.is_ascend, None, None, outputs[0])
 
 
 def _topk_temps(p: TopkParams, call: CallSpec) -> list[Temp]:
-    return _whole_numbers({"indices": 0, "mask": 2}.get(p.ret_typ, 1))(p, call)
+    return _temps({"indices": 0, "mask": 2}.get(p.ret_typ, 1))(p, call)
 
 
 @topk.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_topk_temps)

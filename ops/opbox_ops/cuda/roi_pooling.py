@@ -1,8 +1,8 @@
 """ROIPooling on a GPU: a thread finds the maximum of a part, and backward a thread adds up what is for one element.
 
 The first kernel writes where each region's parts begin and end, as whole numbers, so that all others agree on it.
-Backward finds the place of each maximum anew, and then goes through the regions for each element of data, in their
-order, as Fast R-CNN's own does: no two threads write to one place, and runs agree to the last bit.
+Backward finds the place of each maximum anew, and then adds up line by line what regions have for each element
+(`region_lines`): no two threads write to one place, and runs agree to the last bit.
 
 `nn/roi_pooling` has the formulas. Girshick, "Fast R-CNN" (2015).
 """
@@ -21,6 +21,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
 from ..nn.roi_pooling import ROIPoolingParams, backward, op
 from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits, scalar
+from .vision.region_lines import LINE, by_lines, line_call
 
 _REGIONS, _CHANNELS, _SIDE, _POOLED = 300, 512, 38, 7
 _DATA, _OUT = _CHANNELS * _SIDE * _SIDE, _REGIONS * _CHANNELS * _POOLED * _POOLED
@@ -83,28 +84,21 @@ PLACES = KernelTemplate(
 )
 BACKWARD = KernelTemplate(
     "opbox_roi_pooling_back",
-    "const T *gout, const int *places, const int *edges, const int *images, T *gdata, int regions, " + _SIZES,
-    """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
-  if (number >= elements) return;
-  const int place = number % (height * width), i = place / width, j = place % width;
-  const int channel = number / (height * width) % channels, image = number / (height * width * channels);
-  const int parts = pooled_y + pooled_x;
-  A total = 0;
-  for (int region = 0; region < regions; ++region) {
-    const int *rows = edges + 2 * region * parts, *columns = rows + 2 * pooled_y;
-    if (images[region] != image || i < rows[0] || i >= rows[2 * pooled_y - 1] || j < columns[0] ||
-        j >= columns[2 * pooled_x - 1])
-      continue;
-    for (int y = 0; y < pooled_y; ++y) {
-      if (i < rows[2 * y] || i >= rows[2 * y + 1]) continue;
-      for (int x = 0; x < pooled_x; ++x) {
-        const int k = ((region * channels + channel) * pooled_y + y) * pooled_x + x;
-        if (j >= columns[2 * x] && j < columns[2 * x + 1] && places[k] == place) total += A(gout[k]);
+    f"const T *gout, const int *places, const int *edges, const int *images, int pooled_y, int pooled_x, {LINE}",
+    by_lines(
+        "images[other] == image && i >= edges[2 * other * (pooled_y + pooled_x)] && "
+        "i < edges[2 * (other * (pooled_y + pooled_x) + pooled_y) - 1]",
+        """      const int *rows = edges + 2 * region * (pooled_y + pooled_x), *columns = rows + 2 * pooled_y;
+      if (j < columns[0] || j >= columns[2 * pooled_x - 1]) continue;
+      for (int y = 0; y < pooled_y; ++y) {
+        if (i < rows[2 * y] || i >= rows[2 * y + 1]) continue;
+        for (int x = 0; x < pooled_x; ++x) {
+          const int at = ((region * planes + plane) * pooled_y + y) * pooled_x + x;
+          if (j >= columns[2 * x] && j < columns[2 * x + 1] && places[at] == i * width + j) total += A(gout[at]);
+        }
       }
-    }
-  }
-  gdata[number] = T(total);
 """,
+    ),
     (_WHAT, lambda: Moved(4 * (2 * _OUT + _DATA), 4 * (2 * _OUT + _DATA))),
 )
 KERNELS += [PARTS, FORWARD, PLACES, BACKWARD]
@@ -167,11 +161,11 @@ def _(p: ROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     (gout, data, rois), copies = contiguous(ctx, inputs[:3])
     edges, images, places = ctx.temp
     arguments = (data, edges, images, places, *_sizes(p, gout.size, data.shape), scalar(-math.inf, data.dtype))
-    sizes = (np.int32(len(rois)), *_sizes(p, data.size, data.shape))
+    lines = (gout, places, edges, images, *map(np.int32, p.pooled_size))
     return as_one(
         [
             *(*calls, *copies, _find_parts(p, ctx, rois, data.shape)),
             PLACES.over(ctx, data.dtype, gout.size, arguments),
-            BACKWARD.over(ctx, data.dtype, data.size, (gout, places, edges, images, gdata, *sizes)),
+            line_call(ctx, BACKWARD, gdata, len(rois), lines),
         ]
     )

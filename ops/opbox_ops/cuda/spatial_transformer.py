@@ -1,6 +1,6 @@
 """GridGenerator, BilinearSampler and SpatialTransformer on a GPU: positions first, then what `sampling` reads there.
 
-An affine grid's gradient is a block for each row of a matrix, whose sums go over all positions in one order.
+The gradient of an affine grid's matrices is summed slice by slice, and then over the slices, in one order.
 
 `nn/spatial_transformer` has the formulas. Jaderberg et al., "Spatial Transformer Networks" (2015).
 """
@@ -30,9 +30,10 @@ from ..nn.spatial_transformer import (
 )
 from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, by_thread, contiguous, fits, scalar, threads_for
 from .sampling import sample, slopes
-from .spread import box_temps, spread
+from .spread import spread, spread_temps, spreads
 
 _THREADS = 256
+_MIN_SLICE, _MAX_SLICES = 4096, 4096
 _BATCH, _SIDE = 32, 56
 _PLANE = _BATCH * _SIDE * _SIDE
 _WHAT = f"{_BATCH} grids of {_SIDE} x {_SIDE}"
@@ -102,12 +103,12 @@ _AFFINE_PLACES = KernelTemplate(
 def _matrices_kernel(name: str, read: str) -> KernelTemplate:
     return KernelTemplate(
         name,
-        f"const {read} *ggrid, T *gmatrices, int height, int width",
+        f"const {read} *ggrid, A *slices, int height, int width, int slice, int count",
         f"""  extern __shared__ A scratch[];
-  const int size = height * width;
-  const {read} *part = ggrid + blockIdx.x * size;
+  const int size = height * width, begin = blockIdx.x % count * slice, end = begin + min(slice, size - begin);
+  const {read} *part = ggrid + (long long)(blockIdx.x / count) * size;
   A sums[3] = {{0}};
-  for (int k = threadIdx.x; k < size; k += blockDim.x) {{
+  for (int k = begin + threadIdx.x; k < end; k += blockDim.x) {{
     const A g = A(part[k]);
     sums[0] += g * along(k % width, width);
     sums[1] += g * along(k / width, height);
@@ -115,7 +116,7 @@ def _matrices_kernel(name: str, read: str) -> KernelTemplate:
   }}
   for (int k = 0; k < 3; ++k) {{
     const A total = block_sum(sums[k], scratch);
-    if (threadIdx.x == 0) gmatrices[blockIdx.x * 3 + k] = T(total);
+    if (threadIdx.x == 0) slices[blockIdx.x * 3 + k] = total;
   }}
 """,
         (_WHAT, lambda: Moved(4 * (6 * _BATCH + 2 * _PLANE), 4 * (6 * _BATCH + 2 * _PLANE))),
@@ -125,7 +126,20 @@ def _matrices_kernel(name: str, read: str) -> KernelTemplate:
 
 _MATRICES = _matrices_kernel("opbox_affine_grid_back", "T")
 _WIDE_MATRICES = _matrices_kernel("opbox_affine_wide_grid_back", "A")
-KERNELS += [_GRID, _WARP, _WARP_BACK, _GRID_PLACES, _AFFINE_PLACES, _MATRICES, _WIDE_MATRICES]
+_MATRIX_SUMS = KernelTemplate(
+    "opbox_affine_sums",
+    "const A *slices, T *gmatrices, int elements, int count",
+    """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
+  if (number >= elements) return;
+  const A *own = slices + (long long)(number / 3) * count * 3 + number % 3;
+  A sum = 0;
+#pragma unroll 8
+  for (int k = 0; k < count; ++k) sum += own[3 * k];
+  gmatrices[number] = T(sum);
+""",
+    (_WHAT, lambda: Moved(4 * 12 * _BATCH, 4 * 12 * _BATCH)),
+)
+KERNELS += [_GRID, _WARP, _WARP_BACK, _GRID_PLACES, _AFFINE_PLACES, _MATRICES, _WIDE_MATRICES, _MATRIX_SUMS]
 
 Size = Sequence[int]
 """Height and width."""
@@ -141,13 +155,27 @@ def _factors(size: Size) -> tuple[float, float]:
     return (size[0] - 1) / 2, (size[1] - 1) / 2
 
 
-def _to_matrices(ctx: OpContext, ggrid: Array, gmatrices: Array, size: Size) -> Callable[[], Any]:
-    """A call that writes the gradient of matrices (batch, 6) from that of their grid."""
+def _slice(size: Size) -> int:
+    """Positions that a block sums: at least _MIN_SLICE, and no more than _MAX_SLICES slices of a grid."""
+    return max(_MIN_SLICE, -(-size_of(size) // _MAX_SLICES))
+
+
+def _slices_temp(batch: int, size: Size, dtype: Any) -> Temp:
+    """The sums of slices, for the rows of the matrices."""
+    return Temp((2 * batch, -(-size_of(size) // _slice(size)), 3), accumulation_type(dtype))
+
+
+def _to_matrices(ctx: OpContext, ggrid: Array, gmatrices: Array, slices: Array, size: Size) -> list[Callable[[], Any]]:
+    """Calls that write the gradient of matrices (batch, 6) from that of their grid."""
     dtype, kernel = gmatrices.dtype, _MATRICES if ggrid.dtype == gmatrices.dtype else _WIDE_MATRICES
-    threads = threads_for(size[0] * size[1], _THREADS)
+    threads, (rows, count, _) = threads_for(size_of(size), _THREADS), slices.shape
     scratch = threads * accumulation_type(dtype).itemsize
-    arguments = (ggrid, gmatrices, *map(np.int32, size))
-    return kernel.call(ctx, dtype, 2 * len(gmatrices), threads, arguments, scratch)
+    numbers = map(np.int32, (*size, _slice(size), count))
+    sums = (slices, gmatrices, np.int32(gmatrices.size), np.int32(count))
+    return [
+        kernel.call(ctx, dtype, rows * count, threads, (ggrid, slices, *numbers), scratch),
+        by_thread(ctx, _MATRIX_SUMS, dtype, gmatrices.size, sums),
+    ]
 
 
 def _of_one_type(p: Any, call: CallSpec) -> bool:
@@ -174,7 +202,13 @@ def _(p: GridGeneratorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
     return as_one([*calls, launch])
 
 
-@generator_backward.compute("gpu", level="generated", prepares=True, accepts=_of_one_type)
+def _generator_temps(p: GridGeneratorParams, call: CallSpec) -> list[Temp]:
+    ggrid = call.inputs[0]
+    affine = p.transform_type == "affine"
+    return [_slices_temp(ggrid.shape[0], ggrid.shape[2:], ggrid.dtype)] if affine else []
+
+
+@generator_backward.compute("gpu", level="generated", prepares=True, accepts=_of_one_type, temps=_generator_temps)
 def _(p: GridGeneratorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (ggrid,), calls = contiguous(ctx, inputs)
     gdata = outputs[0]
@@ -182,7 +216,7 @@ def _(p: GridGeneratorParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) 
         return as_one([])
     size, dtype = ggrid.shape[2:], ggrid.dtype
     if p.transform_type == "affine":
-        return as_one([*calls, _to_matrices(ctx, ggrid, gdata, size)])
+        return as_one([*calls, *_to_matrices(ctx, ggrid, gdata, ctx.temp[0], size)])
     numbers = (*map(np.int32, (ggrid.size, size[0] * size[1])), *_halves(size, dtype))
     return as_one([*calls, by_thread(ctx, _WARP_BACK, dtype, ggrid.size, (ggrid, gdata, *numbers))])
 
@@ -239,36 +273,50 @@ def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outp
     return as_one([*calls, find, sample(ctx, data, places, out)])
 
 
+def _accepts_sampler_gradient(p: BilinearSamplerParams, call: CallSpec) -> bool:
+    return spreads(call.inputs[1].shape, size_of(call.inputs[0].shape[2:])) and _of_one_type(p, call)
+
+
+def _accepts_transformer_gradient(p: SpatialTransformerParams, call: CallSpec) -> bool:
+    return spreads(call.inputs[1].shape, size_of(p.target_shape)) and _accepts_transformer(p, call)
+
+
 def _back_temps(p: Any, call: CallSpec, *, wide_grid: bool = False) -> list[Temp]:
-    """Positions, boxes around them, and with `wide_grid` the gradient of the grid."""
-    gout = call.inputs[0]
+    """Positions, with `wide_grid` the gradient of the grid and the sums of its slices, and what spreading needs."""
+    gout, data = call.inputs[:2]
     batch, size, dtype = gout.shape[0], gout.shape[2:], gout.dtype
-    temps = [_places_temp(batch, size, dtype), *box_temps(batch, size_of(size))]
-    return [*temps, Temp((batch, 2, *size), accumulation_type(dtype))] if wide_grid else temps
+    temps = [_places_temp(batch, size, dtype)]
+    if wide_grid:
+        temps += [Temp((batch, 2, *size), accumulation_type(dtype)), _slices_temp(batch, size, dtype)]
+    return [*temps, *(spread_temps(data.shape, size_of(size), dtype) if call.wants(0) else [])]
 
 
-@sampler_backward.compute("gpu", level="generated", prepares=True, accepts=_of_one_type, temps=_back_temps)
+@sampler_backward.compute("gpu", level="generated", prepares=True, accepts=_accepts_sampler_gradient, temps=_back_temps)
 def _(p: BilinearSamplerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (gout, data, grid), calls = contiguous(ctx, inputs)
-    (gdata, ggrid), (places, *boxes), size = outputs, ctx.temp, data.shape[2:]
+    (gdata, ggrid), (places, *spreading), size = outputs, ctx.temp, data.shape[2:]
     calls.append(_find_grid(ctx, grid, size, places))
     if ggrid is not None:
         calls.append(slopes(ctx, data, places, gout, ggrid, _factors(size)))
     if gdata is not None:
-        calls += spread(ctx, gout, places, gdata, boxes)
+        calls += spread(ctx, gout, places, gdata, spreading)
     return as_one(calls)
 
 
 @transformer_backward.compute(
-    "gpu", level="generated", prepares=True, accepts=_accepts_transformer, temps=partial(_back_temps, wide_grid=True)
+    "gpu",
+    level="generated",
+    prepares=True,
+    accepts=_accepts_transformer_gradient,
+    temps=partial(_back_temps, wide_grid=True),
 )
 def _(p: SpatialTransformerParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     (gout, data, loc), calls = contiguous(ctx, inputs)
-    (gdata, gloc), (places, *boxes, ggrid), size = outputs, ctx.temp, data.shape[2:]
+    (gdata, gloc), (places, ggrid, slices, *spreading), size = outputs, ctx.temp, data.shape[2:]
     calls.append(_find_affine(ctx, loc, p.target_shape, size, places))
     if gloc is not None:
         calls.append(slopes(ctx, data, places, gout, ggrid, _factors(size)))
-        calls.append(_to_matrices(ctx, ggrid, gloc, p.target_shape))
+        calls += _to_matrices(ctx, ggrid, gloc, slices, p.target_shape)
     if gdata is not None:
-        calls += spread(ctx, gout, places, gdata, boxes)
+        calls += spread(ctx, gout, places, gdata, spreading)
     return as_one(calls)

@@ -3,8 +3,9 @@
 rows (n, width), where (n,) of int64, all in the table, total (size, width).
 
 On the CPU a C kernel does it as soon as there is one (`c_kernel`). Otherwise NumPy adds number by number, or row by
-row where a row is wide. The order of additions is the same in all, and so are the bits. On a GPU rows of one position
-are added in their order as far as `cuda.rows` takes them. benchmarks/rows_and_steps.py has the times.
+row where a row is wide. The order of additions is the same in all, and so are the bits. On a GPU (`cuda.rows`) the
+rows of one position are added in their order too, more than a window of them in pieces whose sums are then added.
+benchmarks/rows_and_steps.py has the times.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..cache import INDEX_PIECE
 from ..compute import Array, Arrays, ArraySpec, Temp
 from ..cpu.runtime.c_kernel import CKernel
 from ..cpu.runtime.kernel_text import kernel_text
-from ..cuda.rows import add_in_order
+from ..cuda.rows import add_in_order, adding_temps
 from ..infer import size_of
 from ..pausing import pause
 from .counting import count_up
@@ -55,8 +56,8 @@ def _added_in(dtype: Any, device: str) -> np.dtype[Any]:
 
 
 def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -> list[Temp]:
-    """Temporaries of `add_rows` for `count` rows: positions, a row's places; rows and total in
-    the type that is added in."""
+    """Temporaries of `add_rows` for `count` rows: positions, a row's places; rows and total in the type that is added
+    in; on a GPU those of `cuda.rows`."""
     wide = _added_in(total.dtype, device)
     width = size_of(rows.shape) // count if count else 0
     numbers = device == "cpu" and 0 < width < _WIDE
@@ -65,6 +66,7 @@ def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -
         Temp((width if numbers else 0,), "int64"),
         Temp((size_of(rows.shape) if rows.dtype != wide else 0,), wide),
         Temp((size_of(total.shape) if total.dtype != wide else 0,), wide),
+        *(adding_temps(count, width, size_of(total.shape) // width, wide) if device != "cpu" and width else []),
     ]
 
 
@@ -75,7 +77,7 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
         temps: what `add_rows_temps` asked for.
         fresh: whether `total` is zeros to begin with, whatever is there.
     """
-    index, places, values, wide = temps
+    index, places, values, wide, *adding = temps
     target = total
     if total.dtype != values.dtype:
         target = wide.reshape(total.shape)
@@ -87,7 +89,7 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
         xp.copyto(values.reshape(rows.shape), rows, casting="unsafe")
         rows = values.reshape(rows.shape)
     if xp is not np:
-        if not add_in_order(xp, where, rows, target):
+        if not add_in_order(xp, where, rows, target, adding):
             xp.add.at(target, where, rows)
     elif not _by_kernel(where, rows, target):
         (_row_by_row if rows.shape[1] >= _WIDE else _number_by_number)(where, rows, target, index, places)

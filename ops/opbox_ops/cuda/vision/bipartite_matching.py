@@ -1,4 +1,4 @@
-"""_contrib_bipartite_matching on a GPU: a block matches the rows and columns of a matrix."""
+"""_contrib_bipartite_matching on a GPU: the scores of `matching` are the numbers of a matrix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.bipartite_matching import BipartiteMatchingParams, op
 from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
-from .matching import MATCHED, PAIRS, match_block, match_temps, matching, soon_matched
+from .matching import MATCHED, PAIRS, match_calls, match_temps, matchable, matching
+from .sorted_matching import KEYS, SCORED, keyed
 
 _IMAGES, _ROWS, _COLUMNS = 8, 1000, 50
 _DATA = 4 * _IMAGES * _ROWS * _COLUMNS
@@ -31,7 +32,14 @@ MATCH = KernelTemplate(
     ),
     PAIRS,
 )
-KERNELS.append(MATCH)
+SCORES = KernelTemplate(
+    "opbox_match_keys",
+    f"const T *data, int rows, int columns, int ascending, {SCORED}",
+    keyed("(ascending ? -1 : 1) * A(data[(long long)image * pairs + pair])"),
+    (f"{_IMAGES} matrices of {_ROWS:,} by {_COLUMNS}", lambda: Moved(2 * _DATA, 2 * _DATA)),
+    KEYS,
+)
+KERNELS += [MATCH, SCORES]
 
 
 def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -45,7 +53,7 @@ def _temps(p: BipartiteMatchingParams, call: CallSpec) -> list[Temp]:
 
 def _accepts(p: BipartiteMatchingParams, call: CallSpec) -> bool:
     data = call.inputs[0]
-    return fits(call, data) and soon_matched(*data.shape[-2:])
+    return fits(call, data) and matchable(*data.shape[-2:])
 
 
 @op.compute("gpu", level="generated", prepares=True, accepts=_accepts, temps=_temps)
@@ -53,12 +61,11 @@ def _(p: BipartiteMatchingParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     if all(out is None for out in outputs):
         return nothing
     (data,), calls = contiguous(ctx, inputs)
-    batch, rows, columns = _sizes(data.shape)
+    _, rows, columns = _sizes(data.shape)
     limit = p.topk + 1 if p.topk > 0 else MAX_ELEMENTS
     threshold = rounded_scalar(-p.threshold if p.is_ascend else p.threshold, data.dtype)
-    sizes = map(np.int32, (rows, columns, p.is_ascend))
-    arguments = (data, *sizes, *ctx.temp, np.int32(min(limit, MAX_ELEMENTS)), threshold)
-    calls.append(MATCH.call(ctx, data.dtype, batch, match_block(rows, columns), arguments))
+    arguments = (data, *map(np.int32, (rows, columns, p.is_ascend)))
+    calls += match_calls(ctx, MATCH, SCORES, data.dtype, arguments, min(limit, MAX_ELEMENTS), threshold)
     for out, partner in zip(outputs, ctx.temp[:2], strict=True):
         if out is not None:
             calls.append(partial(ctx.xp.copyto, out, partner.reshape(out.shape), casting="unsafe"))

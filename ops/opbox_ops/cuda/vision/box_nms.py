@@ -124,8 +124,8 @@ def _accepts(p: BoxNmsParams, call: CallSpec) -> bool:
 def _choose(p: BoxNmsParams, ctx: OpContext, data: Any) -> list[Callable[[], Any]]:
     """Calls that write the sources of the boxes that stay."""
     batch, n, width = _rows(data.shape)
-    boxes, _, sources, *_ = suppressed = ctx.temp[:5]
-    keys, places = ctx.temp[5:]
+    boxes, _, sources, *_ = suppressed = ctx.temp[:6]
+    keys, places = ctx.temp[6:]
     count = batch * n
     if not p.topk:
         return [ALL_IN_ORDER.over(ctx, data.dtype, count, (sources, np.int32(count), np.int32(n)))]

@@ -1,26 +1,32 @@
 """Greedy one-to-one matching of rows and columns on a GPU, best pair first: a block matches all of an image.
 
 Each column's best row is kept. The best of these is the next pair; then only the columns that wanted its row seek
-another one, a warp a column. Of equal scores the first row is better, then the first column.
+another one, a warp a column. Of equal scores the first row is better, then the first column. For many rows and columns
+`sorted_matching` has another way.
 
 `vision/matching` is the reference.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...accumulation import accumulation_type
-from ...compute import Temp
-from ..kernel import threads_for
+from ...bound_calls import Call
+from ...compute import OpContext, Temp
+from ..kernel import KernelTemplate, threads_for
+from .sorted_matching import MAX_PAIRS, sorted_calls, sorted_temps
 
-__all__ = ["MATCHED", "PAIRS", "match_block", "match_temps", "matching", "soon_matched"]
+__all__ = ["MATCHED", "PAIRS", "match_calls", "match_temps", "matchable", "matching"]
 
 _THREADS = 512
-_MAX_SCORES = 1 << 35
-"""Maximum number of scores that a block reads: about a second. Nothing else has the device while a kernel runs."""
+_MAX_ROWS = 1 << 17
+"""Maximum number of rows that a block matches: a warp reads 4,096 for each of its threads."""
+_MAX_SCORES = 1 << 26
+"""Maximum number of scores that a block reads, should all columns seek another row each time: some milliseconds."""
 MATCHED = "int *column_of, int *row_of, int *best_row, A *best, int limit, A threshold"
 """The last parameters of a kernel that matches: the four arrays of `match_temps`, and how many pairs are taken."""
 PAIRS = """__device__ bool better(A a, int a_row, int a_column, A b, int b_row, int b_column) {
@@ -118,20 +124,51 @@ def matching(score: str, before: str = "") -> str:
 """
 
 
-def soon_matched(rows: int, columns: int) -> bool:
-    """Return whether a block may match so many, should all columns seek another row each time."""
-    return rows * columns * min(rows, columns) <= _MAX_SCORES
+def matchable(rows: int, columns: int) -> bool:
+    """Return whether kernels match so many."""
+    return rows * columns <= MAX_PAIRS
 
 
-def match_block(rows: int, columns: int) -> int:
-    """Threads of a block that matches so many."""
-    return threads_for(max(rows, 32 * columns), _THREADS)
+def _in_one_block(rows: int, columns: int) -> bool:
+    return rows <= _MAX_ROWS and rows * columns * min(rows, columns) <= _MAX_SCORES
 
 
 def match_temps(batch: int, rows: int, columns: int, dtype: Any) -> list[Temp]:
-    """Temporaries: the column of each row and the row of each column, -1 without one; columns' best rows and scores."""
+    """Temporaries of `match_calls`, which come first.
+
+    The first two are the column of each row and the row of each column, -1 without one.
+    """
+    if not _in_one_block(rows, columns):
+        return sorted_temps(batch, rows, columns, dtype)
     return [
         Temp((batch, rows), np.int32),
         *[Temp((batch, columns), np.int32)] * 2,
         Temp((batch, columns), accumulation_type(dtype)),
     ]
+
+
+def match_calls(
+    ctx: OpContext,
+    block: KernelTemplate,
+    scores: KernelTemplate,
+    dtype: Any,
+    arguments: Sequence[Any],
+    limit: int,
+    threshold: Any,
+) -> list[Call]:
+    """Calls that match.
+
+    Args:
+        ctx: its temporaries begin with those of `match_temps`.
+        block: a kernel whose body is `matching`.
+        scores: one for the same scores, whose body is `keyed`.
+        dtype: their element type.
+        arguments: what stands before the last parameters of both.
+        limit: how many pairs are taken.
+        threshold: what scores must be above.
+    """
+    (batch, rows), columns = ctx.temp[0].shape, ctx.temp[1].shape[1]
+    if not _in_one_block(rows, columns):
+        return sorted_calls(ctx, scores, dtype, arguments, limit, threshold)
+    threads = threads_for(max(rows, 32 * columns), _THREADS)
+    return [block.call(ctx, dtype, batch, threads, (*arguments, *ctx.temp[:4], np.int32(limit), threshold))]

@@ -116,7 +116,7 @@ def _(p: MultiBoxDetectionParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
         return nothing
     (prob, loc, anchor), calls = contiguous(ctx, inputs)
     boxes, alive = ctx.temp[:2]
-    keys, places, order, compact, scores = ctx.temp[5:]
+    keys, places, order, compact, scores = ctx.temp[6:]
     (batch, classes, n), dtype, padded = prob.shape, prob.dtype, keys.shape[1]
     suppressed = 0 < p.nms_threshold <= 1
     most = min(p.nms_topk, n) if suppressed and p.nms_topk > 0 else n
@@ -130,7 +130,7 @@ def _(p: MultiBoxDetectionParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     if suppressed:
         calls += sort_calls(ctx, keys, places, n)
         rule = Rule(most, n, p.nms_threshold, by_class=not p.force_suppress, inclusive=True)
-        calls += suppress_calls(ctx, dtype, rule, keys, places, ctx.temp[:5])
+        calls += suppress_calls(ctx, dtype, rule, keys, places, ctx.temp[:6])
     else:
         keys, places = order, compact
     sizes = map(np.int32, (out.size, n, padded, most, suppressed))

@@ -17,8 +17,9 @@ from ...compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ...vision.multibox_target import MIN_OVERLAP, MultiBoxTargetParams, op
 from ..kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, contiguous, fits
 from .arithmetic import rounded_scalar
-from .matching import MATCHED, PAIRS, match_block, match_temps, matching, soon_matched
+from .matching import MATCHED, PAIRS, match_calls, match_temps, matchable, matching
 from .sort_rows import sort_calls, sort_temps
+from .sorted_matching import KEYS, SCORED, keyed
 from .suppress import OVERLAP
 
 _THREADS = 256
@@ -40,22 +41,40 @@ _PAIR = f"""{OVERLAP}__device__ A of_pair(const T *anchor, const T *truth) {{
 """
 MATCH = KernelTemplate(
     "opbox_multibox_match",
-    f"const T *anchor, const T *label, int *real, int rows, int widest, int width, {MATCHED}",
+    f"const T *anchor, const T *label, const int *real, int rows, int widest, int width, {MATCHED}",
     matching(
         "of_pair(anchor + 4 * row, label + column * width + 1)",
-        """  __shared__ int columns;
+        """  const int columns = real[blockIdx.x];
   label += (long long)blockIdx.x * widest * width;
-  if (threadIdx.x == 0) {
-    // True boxes end with the first row of class -1.
-    columns = 0;
-    while (columns < widest && A(label[columns * width]) != -1) ++columns;
-    real[blockIdx.x] = columns;
-  }
-  __syncthreads();
 """,
     ),
     (_WHAT, lambda: Moved(16 * _ALL * _TRUE // 32 + _LABELS + 4 * _ALL, 16 * _ANCHORS + _LABELS + 4 * _ALL)),
     f"{_PAIR}{PAIRS}",
+)
+REAL = KernelTemplate(
+    "opbox_multibox_real",
+    "const T *label, int *real, int widest, int width",
+    """  __shared__ int first;
+  if (threadIdx.x == 0) first = widest;
+  __syncthreads();
+  // True boxes end with the first row of class -1.
+  const T *row = label + (long long)blockIdx.x * widest * width;
+  for (int k = threadIdx.x; k < widest; k += blockDim.x)
+    if (A(row[k * width]) == -1) atomicMin(&first, k);
+  __syncthreads();
+  if (threadIdx.x == 0) real[blockIdx.x] = first;
+""",
+    (_WHAT, lambda: Moved(_LABELS // 5, _LABELS // 5)),
+)
+SCORES = KernelTemplate(
+    "opbox_multibox_keys",
+    f"const T *anchor, const T *label, const int *real, int rows, int columns, int width, {SCORED}",
+    keyed(
+        "of_pair(anchor + 4 * row, label + ((long long)image * columns + column) * width + 1)",
+        real="column < real[image]",
+    ),
+    (_WHAT, lambda: Moved(4 * _ALL * _TRUE + 16 * _ANCHORS + _LABELS, 4 * _ALL * _TRUE + 16 * _ANCHORS + _LABELS)),
+    f"{_PAIR}{KEYS}",
 )
 ASSIGN = KernelTemplate(
     "opbox_multibox_assign",
@@ -152,7 +171,7 @@ TARGETS = KernelTemplate(
     (_WHAT, lambda: Moved(_ALL * (36 + 5) + 16 * _ANCHORS + _LABELS, _ALL * (36 + 5) + 16 * _ANCHORS + _LABELS)),
     OVERLAP,
 )
-KERNELS += [MATCH, ASSIGN, WANTED, CHOOSE, TARGETS]
+KERNELS += [MATCH, REAL, SCORES, ASSIGN, WANTED, CHOOSE, TARGETS]
 
 
 def _temps(p: MultiBoxTargetParams, call: CallSpec) -> list[Temp]:
@@ -169,7 +188,7 @@ def _temps(p: MultiBoxTargetParams, call: CallSpec) -> list[Temp]:
 def _accepts(p: MultiBoxTargetParams, call: CallSpec) -> bool:
     return (
         fits(call, *call.inputs, *call.outputs)
-        and soon_matched(call.inputs[0].shape[1], call.inputs[1].shape[1])
+        and matchable(call.inputs[0].shape[1], call.inputs[1].shape[1])
         and all(math.prod(temp.shape) <= MAX_ELEMENTS for temp in _temps(p, call))
     )
 
@@ -180,16 +199,16 @@ def _(p: MultiBoxTargetParams, ctx: OpContext, inputs: Arrays, outputs: Outputs)
     if not present:
         return nothing
     (anchor, label, pred), calls = contiguous(ctx, inputs)
-    chosen, real, state, wanted, keys, places = ctx.temp[0], *ctx.temp[4:]
+    chosen, (real, state, wanted, keys, places) = ctx.temp[0], ctx.temp[-5:]
     (batch, true, width), (_, classes, n), dtype = label.shape, pred.shape, label.dtype
     padded, mining = keys.shape[1], p.negative_mining_ratio > 0
 
     def number(value: float) -> Any:
         return rounded_scalar(value, dtype)
 
-    sizes = map(np.int32, (n, true, width))
-    arguments = (anchor, label, real, *sizes, *ctx.temp[:4], np.int32(MAX_ELEMENTS), number(MIN_OVERLAP))
-    calls.append(MATCH.call(ctx, dtype, batch, match_block(n, true), arguments))
+    arguments: tuple[Any, ...] = (anchor, label, real, *map(np.int32, (n, true, width)))
+    calls.append(REAL.call(ctx, dtype, batch, _THREADS, (label, real, *map(np.int32, (true, width)))))
+    calls += match_calls(ctx, MATCH, SCORES, dtype, arguments, MAX_ELEMENTS, number(MIN_OVERLAP))
     sizes = map(np.int32, (batch * n, n, true, width, classes, padded, mining))
     numbers = map(number, (p.overlap_threshold, p.negative_mining_thresh, -np.inf))
     arguments = (anchor, label, pred, real, chosen, state, keys, *sizes, *numbers)

@@ -121,7 +121,8 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Ca
     if rois is None and scores is None:
         return nothing
     (prob, pred, info), calls = contiguous(ctx, inputs)
-    (boxes, _, sources, counts, _), (keys, places) = ctx.temp[:5], ctx.temp[5:]
+    boxes, _, sources, counts, *_ = ctx.temp[:6]
+    keys, places = ctx.temp[6:]
     batch, _, height, width = prob.shape
     n, dtype = _boxes(p, prob.shape), prob.dtype
     corners = np.array(anchors_of(p.feature_stride, tuple(p.scales), tuple(p.ratios)), accumulation_type(dtype))
@@ -131,7 +132,7 @@ def _(p: ProposalParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Ca
     calls += sort_calls(ctx, keys, places, n)
     competing = min(p.rpn_pre_nms_top_n, n) if p.rpn_pre_nms_top_n > 0 else n
     rule = Rule(competing, min(p.rpn_post_nms_top_n, competing), p.threshold, all=True, margin=1)
-    calls += suppress_calls(ctx, np.float64, rule, keys, places, ctx.temp[:5])
+    calls += suppress_calls(ctx, np.float64, rule, keys, places, ctx.temp[:6])
     total = batch * p.rpn_post_nms_top_n
     for kernel, out in ((REGIONS, rois), (SCORES, scores)):
         if out is not None:

@@ -1,9 +1,9 @@
 """Greedy suppression on a GPU: of boxes in order, each that stays removes the later ones that it overlaps.
 
-A block has an image. It goes through the boxes tile by tile: those of a tile settle among themselves, one after the
-other, and the ones that stay then strike the later boxes, a thread a box. It does so for a span of some thousand boxes
-in a launch; what stays of a span strikes the boxes behind it in a launch of many blocks. Memory is as many bytes as
-there are boxes; a matrix of all pairs, as others keep it, would grow with the square.
+Boxes are settled span by span. First many blocks write which boxes of a span overlap, a bit a pair. Then a warp goes
+through the span of an image: it has a bit for each box, and a box that stays clears those that it overlaps. What stays
+strikes the boxes behind the span, in a launch of many blocks. Memory grows with the boxes; a matrix of all pairs, as
+others keep it, would grow with the square.
 
 `vision/suppress` is the reference. A box is left, top, right, bottom, area and class.
 """
@@ -18,18 +18,19 @@ import numpy as np
 
 from ...accumulation import accumulation_type
 from ...compute import Array, OpContext, Temp
-from ..kernel import KERNELS, KernelTemplate, Moved, threads_for
+from ..kernel import KERNELS, KernelTemplate, Moved
 from .arithmetic import ROUNDED, rounded_scalar
 
 __all__ = ["OVERLAP", "SIDES", "Rule", "suppress_calls", "suppress_temps"]
 
 SIDES = 6
 """Numbers of a box."""
-_TILE = 512
 _STRIKERS = 256
-_SPAN = 4096
+_SPAN = 1024
+"""Boxes of a span: 32 for each lane of a warp."""
+_WARPS = 8
 _LATER = 1 << 14
-_TILES = _SPAN // _TILE
+_IMAGES, _BOXES = 8, 8732
 
 OVERLAP = f"""{ROUNDED}// As numpy.minimum and numpy.maximum: NaN if either is.
 __device__ A lesser(A a, A b) {{ return a < b || a != a ? a : b; }}
@@ -52,76 +53,107 @@ _HITS = f"""{OVERLAP}__device__ bool hits(const A *better, const A *worse, int f
   return (flags & 4 ? share >= threshold : share > threshold) && (!(flags & 2) || better[5] == worse[5]);
 }}
 """
-SUPPRESS = KernelTemplate(
-    "opbox_suppress",
-    "const A *boxes, const A *keys, const int *places, unsigned char *alive, int *sources, int *counts, "
-    "int *before_span, int n, int padded, int begin, int end, int competing, int most, int flags, A margin, "
-    "A threshold, A lowest",
-    f"""  __shared__ A tile[{SIDES} * {_TILE}];
-  __shared__ unsigned char live[{_TILE}];
-  __shared__ int stay[{_TILE}];
-  __shared__ int of_warp[32];
-  const long long row = blockIdx.x, first = row * n;
-  keys += row * padded;
-  places += row * padded;
-  if (begin == 0)
-    for (int k = threadIdx.x; k < n; k += blockDim.x)
-      alive[first + k] = k < competing && (flags & 1 || keys[k] > lowest);
-  int count = begin == 0 ? 0 : counts[row];
-  __syncthreads();
-  if (threadIdx.x == 0) before_span[row] = count;
-  for (int base = begin; base < end && count < most; base += blockDim.x) {{
-    const int k = base + threadIdx.x, length = min(end - base, int(blockDim.x));
-    const int source = k < end ? places[k] : 0;
-    for (int c = 0; c < {SIDES}; ++c) tile[{SIDES} * threadIdx.x + c] = boxes[(first + source) * {SIDES} + c];
-    live[threadIdx.x] = k < end && alive[first + k];
-    __syncthreads();
-    const A *mine = tile + {SIDES} * threadIdx.x;
-    for (int q = 0; q < length; ++q) {{
-      if (!live[q]) continue;
-      if (threadIdx.x > q && live[threadIdx.x] && hits(tile + {SIDES} * q, mine, flags, margin, threshold))
-        live[threadIdx.x] = 0;
-      __syncthreads();
+ALIVE = KernelTemplate(
+    "opbox_nms_alive",
+    "const A *keys, unsigned char *alive, int *counts, int total, int n, int padded, int competing, int flags, "
+    "A lowest",
+    """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
+  if (number >= total) return;
+  const int k = number % n, row = number / n;
+  alive[number] = k < competing && (flags & 1 || keys[(long long)row * padded + k] > lowest);
+  if (k == 0) counts[row] = 0;
+""",
+    (f"{_IMAGES} images of {_BOXES:,} boxes", lambda: Moved(_IMAGES * _BOXES * 5, _IMAGES * _BOXES * 5)),
+    types=("float32", "float64"),
+)
+OVERLAPS = KernelTemplate(
+    "opbox_overlaps",
+    "const A *boxes, const int *places, const unsigned char *alive, const int *counts, unsigned *overlaps, int n, "
+    "int padded, int begin, int end, int words, int most, int flags, A margin, A threshold",
+    f"""  // A warp has 32 boxes, a lane each, and as many that stand before them or are the same.
+  const int blocks = (words + {_WARPS} - 1) / {_WARPS}, word = blockIdx.x / blocks % words;
+  const int row = blockIdx.x / blocks / words, lane = threadIdx.x % 32;
+  const int group = blockIdx.x % blocks * {_WARPS} + threadIdx.x / 32;
+  if (group > word || counts[row] >= most) return;
+  const long long first = (long long)row * n;
+  places += (long long)row * padded;
+  const int j = begin + 32 * word + lane;
+  const bool live = j < end && alive[first + j];
+  A mine[{SIDES}];
+  for (int c = 0; c < {SIDES}; ++c) mine[c] = live ? boxes[(first + places[j]) * {SIDES} + c] : A(0);
+  unsigned own = 0;
+  for (int q = 0; q < 32; ++q) {{
+    const int k = begin + 32 * group + q;
+    if (k >= end) break;
+    unsigned set = 0;
+    if (alive[first + k]) {{
+      const A *better = boxes + (first + places[k]) * {SIDES};
+      set = __ballot_sync(0xffffffffu, live && k < j && hits(better, mine, flags, margin, threshold));
     }}
-    const bool stays = live[threadIdx.x];
-    const unsigned lanes = __ballot_sync(0xffffffffu, stays);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = __popc(lanes);
-    __syncthreads();
-    int before = __popc(lanes & ((1u << threadIdx.x % 32) - 1)), total = 0;
-    for (int w = 0; w < blockDim.x / 32; ++w) {{
-      if (w < threadIdx.x / 32) before += of_warp[w];
-      total += of_warp[w];
-    }}
-    if (k < end) alive[first + k] = stays;
-    if (stays) {{
-      stay[before] = threadIdx.x;
-      sources[first + count + before] = source;
-    }}
-    __syncthreads();
-    count += total;
-    for (int j = base + blockDim.x + threadIdx.x; j < end; j += blockDim.x) {{
-      if (!alive[first + j]) continue;
-      A other[{SIDES}];
-      for (int c = 0; c < {SIDES}; ++c) other[c] = boxes[(first + places[j]) * {SIDES} + c];
-      for (int s = 0; s < total; ++s)
-        if (hits(tile + {SIDES} * stay[s], other, flags, margin, threshold)) {{
-          alive[first + j] = 0;
-          break;
-        }}
-    }}
-    __syncthreads();
+    if (lane == q) own = set;
   }}
-  if (threadIdx.x == 0) counts[row] = end < competing ? count : min(count, most);
+  overlaps[((long long)row * 32 * words + 32 * group + lane) * words + word] = own;
+""",
+    (
+        f"{_SPAN:,} boxes of an image",
+        lambda: Moved(_SPAN * (4 * SIDES + 5 + _SPAN // 8), _SPAN * (4 * SIDES + 5 + _SPAN // 8)),
+    ),
+    _HITS,
+)
+SETTLE = KernelTemplate(
+    "opbox_suppress",
+    "const int *places, unsigned char *alive, int *sources, int *counts, int *before_span, const unsigned *overlaps, "
+    "int n, int padded, int begin, int end, int competing, int words, int most",
+    """  __shared__ unsigned stays[32];
+  const long long row = blockIdx.x, first = row * n;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = begin + threadIdx.x;
+  int count = counts[row];
+  const int before = count;
+  __syncthreads();
+  if (count < most) {
+    const unsigned live = __ballot_sync(0xffffffffu, k < end && alive[first + k]);
+    if (lane == 0) stays[warp] = live;
+    __syncthreads();
+    if (warp == 0) {
+      overlaps += row * 32 * words * words;
+      unsigned own = lane < words ? stays[lane] : 0;
+      for (int word = 0; word < words; ++word) {
+        unsigned clears[32];
+#pragma unroll
+        for (int q = 0; q < 32; ++q)
+          clears[q] = lane >= word && lane < words ? overlaps[(32 * word + q) * words + lane] : 0;
+        unsigned current = __shfl_sync(0xffffffffu, own, word);
+#pragma unroll
+        for (int q = 0; q < 32; ++q)
+          if (current >> q & 1) {
+            own &= ~clears[q];
+            current = __shfl_sync(0xffffffffu, own, word);
+          }
+      }
+      if (lane < words) stays[lane] = own;
+    }
+    __syncthreads();
+    int rank = count;
+    for (int w = 0; w < words; ++w) {
+      count += __popc(stays[w]);
+      if (w < warp) rank = count;
+    }
+    const bool stay = stays[warp] >> lane & 1;
+    if (k < end) alive[first + k] = stay;
+    if (stay) sources[first + rank + __popc(stays[warp] & ((1u << lane) - 1))] = places[row * padded + k];
+  }
+  if (threadIdx.x == 0) {
+    before_span[row] = before;
+    counts[row] = end < competing ? count : min(count, most);
+  }
   if (end == competing)
-    for (int k = count + threadIdx.x; k < n; k += blockDim.x) sources[first + k] = -1;
+    for (int at = count + threadIdx.x; at < n; at += blockDim.x) sources[first + at] = -1;
 """,
     (
         f"{_SPAN:,} boxes of an image, none of which overlap",
-        lambda: Moved(
-            _SPAN * (4 * SIDES + 13) + _TILES * (_TILES - 1) // 2 * _TILE * (4 * SIDES + 5), _SPAN * (4 * SIDES + 13)
-        ),
+        lambda: Moved(_SPAN * (13 + _SPAN // 8), _SPAN * (13 + _SPAN // 8)),
     ),
-    _HITS,
+    types=("float32",),
 )
 STRIKE = KernelTemplate(
     "opbox_strike",
@@ -158,7 +190,7 @@ STRIKE = KernelTemplate(
     ),
     _HITS,
 )
-KERNELS += [SUPPRESS, STRIKE]
+KERNELS += [ALIVE, OVERLAPS, SETTLE, STRIKE]
 
 
 @dataclass(frozen=True)
@@ -184,16 +216,23 @@ class Rule:
     margin: int = 0
 
 
+def _span(n: int) -> int:
+    """Boxes of a span, where an image has n: a multiple of 32."""
+    return min(_SPAN, -(-n // 32) * 32)
+
+
 def suppress_temps(rows: int, n: int, dtype: Any) -> list[Temp]:
     """Temporaries for n boxes in each of some rows.
 
-    The boxes, which ranks stay, the sources of those that stay, how many they are, and were before the last span.
+    The boxes, which ranks stay, the sources of those that stay, how many they are, and were before the last span; which
+    boxes of a span overlap.
     """
     return [
         Temp((rows, n, SIDES), accumulation_type(dtype)),
         Temp((rows, n), np.uint8),
         Temp((rows, n), np.int32),
         *[Temp((rows,), np.int32)] * 2,
+        Temp((rows, _span(n), _span(n) // 32), np.int32),
     ]
 
 
@@ -207,20 +246,30 @@ def suppress_calls(
         temps: of `suppress_temps`: the boxes in the order of their sources; written are which ranks stay, the sources
             of those that stay, -1 behind them, and how many stay.
     """
-    boxes = temps[0]
+    boxes, alive, sources, counts, before_span, overlaps = temps
     rows, n, _ = boxes.shape
-    padded, competing = keys.shape[1], rule.competing
+    padded, competing, wide = keys.shape[1], rule.competing, keys.dtype
     flags = rule.all | rule.by_class << 1 | rule.inclusive << 2
     margin, threshold, lowest = (rounded_scalar(value, dtype) for value in (rule.margin, rule.threshold, -np.inf))
-    calls = []
-    for begin in range(0, competing, _SPAN):
-        end = min(begin + _SPAN, competing)
-        sizes = map(np.int32, (n, padded, begin, end, competing, rule.most, flags))
-        arguments = (boxes, keys, places, *temps[1:], *sizes, margin, threshold, lowest)
-        calls.append(SUPPRESS.call(ctx, dtype, rows, threads_for(end - begin, _TILE), arguments))
+    sizes = map(np.int32, (rows * n, n, padded, competing, flags))
+    calls = [ALIVE.over(ctx, wide, rows * n, (keys, alive, counts, *sizes, lowest))]
+    span, words = overlaps.shape[1:]
+    for begin in range(0, competing, span):
+        end = min(begin + span, competing)
+        sizes = map(np.int32, (n, padded, begin, end, words, rule.most, flags))
+        arguments = (boxes, places, alive, counts, overlaps, *sizes, margin, threshold)
+        calls.append(OVERLAPS.call(ctx, dtype, rows * words * _blocks(words), 32 * _WARPS, arguments))
+        sizes = map(np.int32, (n, padded, begin, end, competing, words, rule.most))
+        arguments = (places, alive, sources, counts, before_span, overlaps, *sizes)
+        calls.append(SETTLE.call(ctx, np.float32, rows, span, arguments))
         if end < competing:
             sizes = map(np.int32, (n, padded, end, competing, flags))
-            arguments = (boxes, places, *temps[1:], *sizes, margin, threshold)
+            arguments = (boxes, places, alive, sources, counts, before_span, *sizes, margin, threshold)
             blocks = rows * -(-(competing - end) // _STRIKERS)
             calls.append(STRIKE.call(ctx, dtype, blocks, _STRIKERS, arguments))
     return calls
+
+
+def _blocks(words: int) -> int:
+    """Blocks of `OVERLAPS` for a word of an image."""
+    return -(-words // _WARPS)
