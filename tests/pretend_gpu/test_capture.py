@@ -227,7 +227,7 @@ def test_it_can_be_switched_off(way: str) -> None:
 
 def run_of(symbol: Any, **arrays: Any) -> tuple[Any, list[dict[str, int]]]:
     """The outputs of the last of four runs, and what each run did to the device."""
-    args = {name: mx.nd.array(array, ctx=mx.gpu(0)) for name, array in arrays.items()}
+    args = {name: mx.nd.array(array, ctx=mx.gpu(0), dtype=array.dtype) for name, array in arrays.items()}
     executor = symbol.bind(mx.gpu(0), args)
     calls = []
     for _ in range(4):
