@@ -28,9 +28,8 @@ import numpy as np
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import accumulation_type
-from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
-from ..index.added_rows import add_rows, add_rows_temps
 from ..index.counting import count_up
 from ..index.positions import between, take_rows, whole
 from ..infer import ShapeList, TypeList, show_shape
@@ -105,8 +104,6 @@ def _temps(p: CTCLossParams, call: CallSpec) -> dict[str, Temp]:
     wide, positions = accumulation_type(call.inputs[0].dtype), 2 * length + 1
     back = batch if call.wants(1) else 0
     ways = batch + back
-    shares, data = (ArraySpec(shape, wide) for shape in ((time, back, positions), (time, batch, classes)))
-    adding = add_rows_temps(call.device, time * back * positions, shares, data)
     return {
         **{name: Temp((time, batch, classes), wide) for name in ("data", "powers")},
         "greatest": Temp((time, batch, 1), wide),
@@ -129,7 +126,6 @@ def _temps(p: CTCLossParams, call: CallSpec) -> dict[str, Temp]:
         "index": Temp((time, back, positions), "int64"),
         "shares": Temp((time, back, positions), wide),
         "past": Temp((time, back), "bool"),
-        **{f"adding{k}": temp for k, temp in enumerate(adding)},
     }
 
 
@@ -301,8 +297,7 @@ def _(p: CTCLossParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     xp.negative(shares, out=shares)
     xp.exp(data, out=data)
     index[...] = work["element"][:, :batch]
-    adding = [array for name, array in work.items() if name.startswith("adding")]
-    add_rows(xp, index.reshape(-1), shares.reshape(-1, 1), data.reshape(-1, 1), adding, fresh=False)
+    xp.add.at(data.reshape(-1), index.reshape(-1), shares.reshape(-1))
     xp.greater_equal(work["times"][:, :batch], work["steps"], out=past)
     xp.logical_or(past, misfits, out=past)
     xp.copyto(data, 0, where=past[:, :, None])
