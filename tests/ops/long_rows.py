@@ -16,8 +16,8 @@ def _softmax(op: str, shape: tuple[int, ...], **attrs: Any) -> Case:
 
 
 def _masked(shape: tuple[int, ...], axis: int, lengths: list[float], dtype: str) -> Case:
-    kept = tuple(d for a, d in enumerate(shape) if a != axis % len(shape))
-    length = Arg(kept, values=[[n] * kept[1] for n in lengths], dtype=dtype, grad=False)
+    rows = tuple(d for a, d in enumerate(shape) if a != axis % len(shape))
+    length = Arg(rows, values=[[n] * rows[1] for n in lengths], dtype=dtype, grad=False)
     return Case("softmax", {"data": shape, "length": length}, {"use_length": True, "axis": axis}, **_WIDE)
 
 
