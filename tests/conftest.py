@@ -25,6 +25,8 @@ from tests import skips, slices
 from tests.machine import compile_errors, has_avx512_core, has_onednn, has_vector_kernels
 
 DEVICES = ("cpu", "gpu")
+os.environ.setdefault("OPBOX_GPU_SELFCHECK_S", "0")
+"""The tests check every kernel themselves; those of the self-check say how long it may take."""
 
 
 @cache

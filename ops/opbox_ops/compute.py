@@ -288,6 +288,7 @@ class Compute:
         allocates: why its kernels allocate memory when they run; empty: they do not.
         takes_all: whether it takes every call whose arrays' layout is "plain".
         last: whether it is asked behind all others of its level.
+        name: what the self-check of a GPU calls it; empty where it checks nothing (`trust`).
     """
 
     rule: ChooseRule
@@ -295,6 +296,7 @@ class Compute:
     allocates: str = ""
     takes_all: bool = False
     last: bool = False
+    name: str = ""
 
     @property
     def rank(self) -> int:

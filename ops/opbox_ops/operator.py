@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ConflictError, ParamError, UnsupportedError
 
+from . import trust
 from .compute import (
     LEVELS,
     CallSpec,
@@ -144,7 +146,7 @@ class Op:
                 scratch = () if temps is None else tuple(temps(p, call))
                 return Kernel(bind, scratch, (), rebind, run, accumulates, saves)
 
-            self._add_compute(devices, Compute(rule, checked_level(level), allocates, accepts is None))
+            self._add_compute(devices, Compute(rule, checked_level(level), allocates, accepts is None), function)
             return function
 
         return attach
@@ -175,7 +177,7 @@ class Op:
 
         def attach(rule: ChooseRule) -> ChooseRule:
             self._check_arguments("kernel's choice", rule, ("p", "call"))
-            self._add_compute(devices, Compute(rule, checked_level(level), allocates, last=last))
+            self._add_compute(devices, Compute(rule, checked_level(level), allocates, last=last), rule)
             return rule
 
         return attach
@@ -188,9 +190,13 @@ class Op:
                 f"{self.name}: expected a {what} of {len(names)} arguments ({', '.join(names)}), got one of {count}"
             )
 
-    def _add_compute(self, devices: Sequence[str], compute: Compute) -> None:
+    def _add_compute(self, devices: Sequence[str], compute: Compute, function: Callable[..., Any]) -> None:
         for device in devices or DEVICES:
-            self._add_for(device, compute)
+            name = trust.compute_name(self.name, function) if device == "gpu" and compute.rank else None
+            if name is not None:
+                self._add_for(device, replace(compute, rule=trust.guarded(name, compute.rule), name=name))
+            else:
+                self._add_for(device, compute)
 
     def _add_for(self, device: str, compute: Compute) -> None:
         present = self.computes(device)

@@ -229,8 +229,8 @@ def when_loaded(work: Callable[[], None]) -> None:
 def _import_all() -> None:
     package = importlib.import_module(__package__)
     for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
-        # Device libraries are imported when a device is asked for, not before.
-        if not module.name.startswith((f"{__package__}.backend", f"{__package__}.rtc")):
+        # Device libraries are imported when a device is asked for, not before; the self-check in its own process.
+        if not module.name.startswith(tuple(f"{__package__}.{name}" for name in ("backend", "rtc", "selfcheck"))):
             importlib.import_module(module.name)
     methods.attach(_names.get)
     while _waiting:

@@ -32,6 +32,8 @@ from .quota import NO_LIMIT, Ledger
 from .routes.models import Body
 from .routes.route import RouteTable
 from .routes.table import ROUTES
+from .selfcheck.first_use import watch_first_use
+from .selfcheck.report import summary
 from .session.code_policy import UNWATCHED, CodePolicy
 from .session.moving import read_image
 from .session.session import ServerSession
@@ -97,6 +99,7 @@ class Engine:
         self._routes = routes
         self._stream = StreamThread()
         self._closed = False
+        watch_first_use(settings)
         for name in (settings.device, *settings.devices):
             backend_for(name)  # that a server was to have and has not is known at its start, not by the first call
         registry.load()
@@ -235,6 +238,7 @@ class Engine:
             "limit_bytes": self.ledger.whole(name),
             "memory_used_bytes": used,
             "memory_bytes": whole,
+            "kernels": summary(name),
         }
 
     def wait_until_idle(self) -> None:

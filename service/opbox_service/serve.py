@@ -15,6 +15,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -40,6 +41,7 @@ from .app import create_app
 from .listening import listen, notify
 from .logs import configure
 from .memory_shares import within_machine
+from .selfcheck.first_use import start_check
 from .settings import Settings, check_environment
 from .validation import explain
 from .worker.orphans import adopt_strays
@@ -65,6 +67,7 @@ class Server(uvicorn.Server):
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked_by: int | None = None
+        self._selfcheck: subprocess.Popen[bytes] | None = None
         super().__init__(
             uvicorn.Config(
                 self.middleware,
@@ -125,6 +128,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._announce:
             say(f"starting {self.place}: operators are loaded, which takes a few seconds")
+        self._selfcheck = start_check(self.settings)
         try:
             # Before uvicorn starts the app, as it would log the traceback of what is one sentence.
             await self.middleware.server.pool.start()
@@ -159,6 +163,8 @@ class Server(uvicorn.Server):
         server.stopping = True
         notify("STOPPING=1")
         server.pool.announce_stop()
+        if self._selfcheck is not None:
+            self._selfcheck.kill()
         server.stop_by = until = time.monotonic() + self.settings.stop_grace_s
         if self._made_token:
             token_store.remove(self.url)

@@ -167,6 +167,11 @@ class Settings(BaseSettings):
     )
     device: str = Field(default="cpu", description="Default device of calls: cpu, gpu or gpu:1.")
     devices: tuple[str, ...] = Field(default=(), description="Devices that calls may name; empty: all devices.")
+    gpu_selfcheck_s: float = Field(
+        default=60,
+        ge=0,
+        description="Maximum seconds that the check of a GPU's kernels delays its first use; 0: use them unchecked.",
+    )
     ops: tuple[Path, ...] = Field(default=(), description="Python files that register further operators.")
 
     max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="Maximum bytes of a request's body.")

@@ -67,6 +67,7 @@ class Live:
             "OPBOX_MAX_SESSION_BYTES": str(256 << 20),
             "OPBOX_RUNTIME_DIR": str(folder),
             "OPBOX_CODE_SPARES": "0",
+            "OPBOX_GPU_SELFCHECK_S": "0",
             "OMP_NUM_THREADS": "1",
             **settings,
         }

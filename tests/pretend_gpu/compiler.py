@@ -145,6 +145,12 @@ def _keep_source(source: str, options: Sequence[str]) -> None:
         os.replace(partial, path)
 
 
+def _with_insertion(source: str) -> str:
+    """Where PRETEND_GPU_INSERT says "kernel: statement", that kernel begins with the statement: a fault on purpose."""
+    name, _, statement = os.environ.get("PRETEND_GPU_INSERT", "").partition(":")
+    return re.sub(rf"(void {re.escape(name)}\([^)]*\) \{{)", rf"\1 {statement}", source) if name else source
+
+
 def tag(name: str) -> str:
     """A kernel's name as part of a C name."""
     return re.sub(r"\W", "_", name)
@@ -162,6 +168,7 @@ def kernel_library(source: str, options: Sequence[str], instances: Sequence[str]
         CompileError: it does not compile.
     """
     _keep_source(source, options)
+    source = _with_insertion(source)
     definitions = tuple(o for o in options if o.startswith(("-D", "-U")) and "JITIFY" not in o)
     header = _precompiled(())
     kernels = [a or b for a, b in _KERNEL.findall(source)]

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("networks:run", "Run a saved symbol, or one operator, on arrays."),
     "bench": ("networks:bench", "Time a saved symbol."),
     "lint": ("", "Run and check the operators of a file."),
+    "gpu-selfcheck": ("gpu:selfcheck", "Compare a GPU's kernels with NumPy, and keep the verdict."),
     "completion": ("completion:completion", "Print the completion for a shell."),
 }
 """Each subcommand's place, "module:function", and its line in the help; one without a place parses its own options."""

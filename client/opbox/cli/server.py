@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -58,7 +58,13 @@ def _state() -> dict[str, Any]:
         "address": transport.address,
         "ready": True,
         "sessions": _sessions(False),
+        "kernels": _kernels(transport.call("GET", routes.DEVICES).header.get("devices", [])),
     }
+
+
+def _kernels(devices: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """By GPU: what its self-check says of opbox's kernels. Workers of one server have one verdict."""
+    return {row["device"]: row["kernels"] for row in devices if row.get("kernels")}
 
 
 def _heading(state: dict[str, Any]) -> str:
@@ -66,6 +72,7 @@ def _heading(state: dict[str, Any]) -> str:
     lines = [f"{state['name']} {state['version']} at {state['address']}", "ready"]
     if state["cpu"]:  # a server from before it told that does not
         lines.append(f"cpu: {state['cpu']}")
+    lines += [f"{device}: {words}" for device, words in state["kernels"].items()]
     return "\n".join([*lines, sessions])
 
 

@@ -10,9 +10,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SHARED", "read_shared_kernels"]
+__all__ = ["SHARED", "kernel_folders", "read_shared_kernels"]
 
 SHARED = "CUPY_SHARED_CACHE_DIR"
+
+
+def kernel_folders() -> list[Path]:
+    """The folders of compiled kernels: this process's own, then those that it only reads."""
+    own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
+    further = os.environ.get(SHARED, "").split(os.pathsep)
+    return [Path(name).expanduser().absolute() for name in (own, *further) if name]
 
 
 def read_shared_kernels(compiler: Any) -> None:

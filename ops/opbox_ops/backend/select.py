@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+from collections.abc import Callable
 from functools import cache
 
 from opbox_protocol.errors import UnsupportedError
@@ -14,7 +15,7 @@ from .base import Backend
 from .failure import REMEDY, first_line, missing_library
 from .numpy import NumpyBackend
 
-__all__ = ["backend_for", "device_name"]
+__all__ = ["backend_for", "before_first_use", "device_name"]
 
 
 def device_name(device: str) -> str:
@@ -47,13 +48,24 @@ def _backend(device: str) -> Backend:
     try:
         from .cupy import CupyBackend
 
-        return CupyBackend(int(device.removeprefix("gpu:")))
+        backend = CupyBackend(int(device.removeprefix("gpu:")))
     except Exception as error:  # CuPy raises its own runtime errors when no driver or device is there
         raise UnsupportedError(
             f"device {device!r} is not available: {_reason(error)}; an NVIDIA GPU is needed in the machine that "
             f"computes, which is {platform.node()!r}: use mx.cpu(), or a server on a machine that has one"
         ) from error
+    if _first_use is not None:
+        _first_use(device, backend)
+    return backend
 
+
+def before_first_use(work: Callable[[str, Backend], None] | None) -> None:
+    """Call `work` with a GPU's name and backend before this process first computes on it; None: call nothing."""
+    global _first_use
+    _first_use = work
+
+
+_first_use: Callable[[str, Backend], None] | None = None
 
 _INSUFFICIENT_DRIVER, _INVALID_DEVICE, _NO_DEVICE = 35, 101, 100
 """CUDA's numbers of these errors."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opbox_ops import switches
+from opbox_ops import switches, trust
 from opbox_ops.backend import Backend, NodeStreams
 from opbox_ops.node import Node
 
@@ -20,7 +20,10 @@ from ..graph.subgraph import subgraphs_of
 from ..task import running
 from .calls import Call, Calls
 
-__all__ = ["Replay", "records"]
+__all__ = ["GRAPHS", "Replay", "records"]
+
+GRAPHS = "cuda-graphs"
+"""The switch that turns them off, and what a GPU's self-check calls them."""
 
 
 class Replay:
@@ -95,7 +98,7 @@ class Replay:
 
 def records(backend: Backend) -> bool:
     """Return whether plans of this device are recorded."""
-    return backend.device_type == "gpu" and not switches.is_off("cuda-graphs")
+    return backend.device_type == "gpu" and not switches.is_off(GRAPHS) and trust.is_trusted(GRAPHS, trust.ANY_TYPE)
 
 
 def _is_users(node: Node) -> bool:

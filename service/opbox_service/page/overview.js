@@ -118,12 +118,15 @@ function byDevice(rows) {
 function deviceRow(first) {
   const ofSessions = bar("Sessions");
   const ofAll = bar("All programs");
+  const kernels = h("p", { class: "kernels" });
   return {
-    node: h("div", { class: "device" }, h("h3", {}, first.device), ofSessions.node, ofAll.node),
+    node: h("div", { class: "device" }, h("h3", {}, first.device), ofSessions.node, ofAll.node, kernels),
     update(row) {
       ofSessions.update(row.used_bytes, row.limit_bytes, `${bytes(row.used_bytes)} of ${bytes(row.limit_bytes)}`);
       const words = `${bytes(row.memory_used_bytes)} of ${bytes(row.memory_bytes)}`;
       ofAll.update(row.memory_used_bytes, row.memory_bytes, words);
+      kernels.hidden = !row.kernels;
+      write(kernels, row.kernels ?? "");
     },
   };
 }

@@ -26,6 +26,9 @@ class DeviceState(BaseModel):
     limit_bytes: int = Field(description="Maximum bytes of them.")
     memory_used_bytes: int = Field(description="Bytes used by all programs on the device, or on the machine for cpu.")
     memory_bytes: int = Field(description="Bytes of memory of the device.")
+    kernels: str = Field(
+        default="", description="Of a GPU: which of opbox's kernels its self-check lets calls use, and why not others."
+    )
 
 
 class DeviceList(BaseModel):

@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from opbox_ops.backend.kernel_cache import SHARED as SHARED_KERNELS
+from opbox_ops.backend.kernel_cache import kernel_folders
 from opbox_ops.cpu.onednn import library as onednn
 from opbox_ops.cpu.runtime import c_compiler
 from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCodeError, WorkerDiedError
@@ -27,6 +28,7 @@ from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
 from ..device_time import DeviceTimes
 from ..memory_shares import has_gpu
+from ..selfcheck.record import copy_verdicts
 from ..settings import Settings
 from ..stores import NO_STORES, Stores
 from .confine import Bounds
@@ -292,6 +294,8 @@ class CodeWorker(Worker):
         self, request: RawRequest, deadline_s: float, kind: str = "call", image: int | None = None
     ) -> asyncio.Future[RawResponse]:
         self._used = time.monotonic()
+        if self.session is None and has_gpu(self.settings):
+            copy_verdicts(Path(self.folder))
         return super().call(request, deadline_s, kind, image)
 
     def idle_s(self) -> float:
@@ -377,13 +381,6 @@ def _environment(settings: Settings, folder: str) -> dict[str, str]:
     # The process works in its own folder, where a relative path would lead elsewhere.
     variables |= {name: str(Path(path).absolute()) for name, path in _named_paths().items()}
     return {**variables, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
-
-
-def kernel_folders() -> list[Path]:
-    """Return the folders of compiled kernels: those of this server's workers, and those that came with its image."""
-    own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
-    further = os.environ.get(SHARED_KERNELS, "").split(os.pathsep)
-    return [Path(name).expanduser().absolute() for name in (own, *further) if name]
 
 
 def _named_files() -> list[Path]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 
+from ..exit_status import ending_of
 from ..settings import Settings
 from . import messages
 
@@ -27,9 +27,4 @@ def reason_of(code: int) -> str:
     """An exit status in words."""
     if code == messages.DEVICE_LOST:
         return "its GPU failed"
-    if code >= 0:
-        return f"exit status {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
+    return ending_of(code)
