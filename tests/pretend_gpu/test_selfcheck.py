@@ -36,8 +36,8 @@ FIRST, SECOND, DENSE, FINITE = (
 NAME = "softmax/cuda.softmax"
 RIGHT = {(NAME, "float32"): "", ("_backward_softmax/cuda.softmax", "float32"): ""}
 """What the first unit finds out on a right device."""
-ROWS_KERNEL = softmax.ROWS.name
-"""The kernel of softmax over the last axis, of softmin too."""
+KERNEL = softmax.FORWARD.name
+"""The kernel of softmax, of softmin too."""
 
 
 @pytest.fixture(autouse=True)
@@ -116,10 +116,10 @@ def test_a_right_device(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     record_without(FIRST, SECOND)
-    monkeypatch.setenv("PRETEND_GPU_INSERT", f"{ROWS_KERNEL}: if (blockIdx.x == 1) return;")
+    monkeypatch.setenv("PRETEND_GPU_INSERT", f"{KERNEL}: if (blockIdx.x == 0) return;")
     answers = checked()
     assert answers[NAME, "float32"].startswith("differs from NumPy: expected 0.")
-    assert answers[NAME, "float32"].endswith("at (1, 0), got nan")
+    assert answers[NAME, "float32"].endswith("at (0, 0), got nan")
     [line, _] = sentences(DEVICE)
     assert line.startswith(f"{NAME} is not used for float32: differs from NumPy")
     assert line in summary(DEVICE)
@@ -130,8 +130,8 @@ def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_kernel_that_gives_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     record_without(FIRST)
-    once = "static int runs; if (!threadIdx.x && !blockIdx.x) ++runs; if (runs % 2 == 0 && blockIdx.x == 1) return;"
-    monkeypatch.setenv("PRETEND_GPU_INSERT", f"{ROWS_KERNEL}: {once}")
+    once = "static int runs; if (!threadIdx.x && !blockIdx.x) ++runs; if (runs % 2 == 0 && blockIdx.x == 0) return;"
+    monkeypatch.setenv("PRETEND_GPU_INSERT", f"{KERNEL}: {once}")
     assert checked()[NAME, "float32"] == "gives other bits in a second run"
 
 
@@ -140,9 +140,9 @@ def test_a_kernel_that_ends_its_process(monkeypatch: pytest.MonkeyPatch, fault: 
     """The check goes on behind it, in another process."""
     record_without(FIRST, DENSE, FINITE)
     if fault == "error":
-        monkeypatch.setenv("PRETEND_GPU_FAULT", ROWS_KERNEL)
+        monkeypatch.setenv("PRETEND_GPU_FAULT", KERNEL)
     else:
-        monkeypatch.setenv("PRETEND_GPU_INSERT", f"{ROWS_KERNEL}: __builtin_trap();")
+        monkeypatch.setenv("PRETEND_GPU_INSERT", f"{KERNEL}: __builtin_trap();")
     answers = checked()
     reason = answers[NAME, trust.ANY_TYPE]
     assert ("CUDA error 700" in reason) if fault == "error" else ("its process ended (killed by SIG" in reason)
@@ -152,7 +152,7 @@ def test_a_kernel_that_ends_its_process(monkeypatch: pytest.MonkeyPatch, fault: 
 
 def test_a_kernel_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     record_without(FIRST, DENSE)
-    monkeypatch.setenv("PRETEND_GPU_INSERT", f"{ROWS_KERNEL}: for (volatile int on = 1; on;);")
+    monkeypatch.setenv("PRETEND_GPU_INSERT", f"{KERNEL}: for (volatile int on = 1; on;);")
     answers = checked(hang_s=8)
     assert answers[NAME, trust.ANY_TYPE] == "it did not end within 8 s"
     assert answers["FullyConnected/cuda.fully_connected", "float32"] == ""

@@ -9,8 +9,11 @@ __all__ = ["ROWS"]
 _SINGLE = ("float32", "float16", "bfloat16")
 
 
-def _batch_norm(op: str, axis: int, small: tuple[int, ...], large: tuple[int, ...]) -> list[Row]:
+def _batch_norm(
+    op: str, axis: int, small: tuple[int, ...], large: tuple[int, ...], has_axis: bool = True, **attrs: object
+) -> list[Row]:
     """Statistics are in single precision, but for data in double."""
+    attrs |= {"fix_gamma": False, **({"axis": axis} if has_axis else {})}
 
     def inputs(shape: tuple[int, ...], dtype: str) -> list[Input]:
         of_channels = (shape[axis],)
@@ -18,7 +21,7 @@ def _batch_norm(op: str, axis: int, small: tuple[int, ...], large: tuple[int, ..
         return [Input(shape, -2, 2), *others]
 
     return [
-        Row(op, inputs(small, dtype), inputs(large, dtype), {"axis": axis, "fix_gamma": False}, types=types, slack=10)
+        Row(op, inputs(small, dtype), inputs(large, dtype), attrs, types=types, slack=10)
         for dtype, types in (("float32", _SINGLE), ("float64", ("float64",)))
     ]
 
@@ -64,6 +67,14 @@ ROWS = [
     *_batch_norm("BatchNorm", 1, (3, 5, 7), (6, 150, 9, 8)),
     *_batch_norm("BatchNorm", -1, (3, 7, 5), (40, 11, 7, 33)),
     *_batch_norm("_contrib_BatchNormWithReLU", 1, (3, 5, 7), (6, 150, 9, 8)),
+    *_batch_norm("BatchNorm_v1", 1, (3, 5, 7), (6, 150, 9, 8), has_axis=False),
+    *_batch_norm("_contrib_SyncBatchNorm", 1, (3, 5, 7), (6, 150, 9, 8), has_axis=False, key="check"),
+    Row("LayerNorm", [(3, 5, 7), (7,), (7,)], [(300, 129), (129,), (129,)], slack=10),
+    Row("GroupNorm", [(3, 6, 5), (2,), (2,)], [(70, 6, 129), (2,), (2,)], {"num_groups": 2}, slack=10),
+    Row("InstanceNorm", [(3, 5, 7), (5,), (5,)], [(30, 11, 129), (11,), (11,)], slack=10),
+    Row("L2Normalization", [(3, 5, 7)], [(300, 129)], slack=10),
+    Row("softmax_cross_entropy", [(5, 7), Input((5,), 0, 6, "int")], [(300, 33), Input((300,), 0, 32, "int")]),
+    Row("CTCLoss", [(7, 3, 5), Input((3, 2), 1, 4, "int")], [(20, 140, 11), Input((140, 5), 1, 10, "int")], slack=10),
     *(_convolution(op) for op in ("Convolution", "Convolution_v1", "Deconvolution")),
     *(_convolution(op, cudnn_off=True) for op in ("Convolution", "Convolution_v1")),
     Row(
