@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from .machine import description
@@ -16,27 +17,28 @@ __all__ = ["stages"]
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "gpu-check"
+SANITIZERS = {"memcheck": 40.0, "racecheck": 40.0, "synccheck": 30.0}
+"""Tools of compute-sanitizer, and seconds for each: out-of-bounds accesses, races in shared memory, wrong barriers."""
 ON_DEVICES = ("devices", "code_on_devices", "isolation", "code_sessions")
 """What of the contract a device may change; the rest needs none, and takes many minutes."""
 
 
 def stages() -> list[Stage]:
-    """The stages, in order; their limits leave 8 minutes room for wheels, and for what the machine is asked first."""
+    """The stages, in order; of 10 minutes their limits leave some for wheels, and for what the machine is asked first."""
     python = sys.executable
-    parallel = ["-n", str(min(8, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
+    parallel = ["-n", str(min(12, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
     # Warnings of the machine's own packages are not opbox's faults.
     pytest = [python, "-m", "pytest", "-W", "default", "-p", "tests.gpu_check.results", "--results={results}"]
-    pytest += ["--stop-after={stop_after}", "--junit-xml={report}", *parallel]
-    own = ["-m", "gpu", "tests/ops/test_cuda_kernels.py"]
-    sanitizer = shutil.which("compute-sanitizer")
-    # Jobs share one GPU, whose memory a pool each would fill.
+    pytest += ["--stop-after={stop_after}", "--junit-xml={report}"]
     return [
         Stage("smoke", [python, "-m", "tests.gpu_check.smoke", "{figures}"], 60),
-        Stage("operators", [*pytest, "-m", "gpu", "tests/ops"], 125, ["smoke"]),
+        Stage("steps", [*pytest, "-m", "gpu", "tests/gpu_check/test_steps.py"], 40, ["smoke"]),
+        Stage("operators", [*pytest, *parallel, "-m", "gpu", "tests/ops"], 125, ["smoke"]),
         Stage(
             "system",
             [
                 *pytest,
+                *parallel,
                 "-m",
                 "not conformance and not image and not compose",
                 *(f"tests/contract/test_{name}.py" for name in ON_DEVICES),
@@ -45,22 +47,24 @@ def stages() -> list[Stage]:
             95,
             ["smoke"],
         ),
-        Stage(
-            "sanitizer",
-            [str(sanitizer), "--error-exitcode", "9", python, "-m", "pytest", "--junit-xml={report}", *own],
-            45,
-            ["smoke"],
-            "" if sanitizer else "compute-sanitizer is not installed",
-        ),
+        *(_sanitizer(tool, limit_s, pytest) for tool, limit_s in SANITIZERS.items()),
         Stage("custom", [python, "benchmarks/custom_op_paths.py", "--gpu"], 30, ["smoke"], requires=False),
         Stage(
             "peers",
-            [python, "benchmarks/gpu_vs_peers.py", "--seconds", "60", "--json", "{figures}"],
-            80,
+            [python, "benchmarks/gpu_vs_peers.py", "--seconds", "60", "--without", "HTTP", "--json", "{figures}"],
+            90,
             ["smoke"],
             requires=False,
         ),
     ]
+
+
+def _sanitizer(tool: str, limit_s: float, pytest: Sequence[str]) -> Stage:
+    """One row of each operator under a tool of compute-sanitizer's: opbox's own kernels are among what they launch."""
+    sanitizer = shutil.which("compute-sanitizer")
+    rows = ["--first-rows", "-m", "gpu", "-k", "float32", "tests/ops/test_operator_table.py::test_gradient"]
+    command = [str(sanitizer), "--tool", tool, "--error-exitcode", "9", *pytest, *rows]
+    return Stage(tool, command, limit_s, ["smoke"], "" if sanitizer else "compute-sanitizer is not installed")
 
 
 def main() -> int:

@@ -21,9 +21,10 @@ FAILURE = 3000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --results and --stop-after."""
+    """Add --results, --stop-after and --first-rows."""
     parser.addoption("--results", type=Path, help="a file that gets a line of JSON for each test")
     parser.addoption("--stop-after", type=float, help="seconds after which no test begins")
+    parser.addoption("--first-rows", action="store_true", help="of each operator the first row alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,10 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the first row of each operator before all others, then the other rows of float32, then the rest."""
     seen: set[object] = set()
     ranks = {item.nodeid: _rank(item, seen) for item in items}
+    if config.getoption("first_rows"):
+        config.hook.pytest_deselected(items=[item for item in items if ranks[item.nodeid]])
+        items[:] = [item for item in items if not ranks[item.nodeid]]
     items.sort(key=lambda item: ranks[item.nodeid])
 
 

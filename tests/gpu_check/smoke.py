@@ -1,4 +1,4 @@
-"""The first minute on a GPU: memory, a product, a formula, random numbers, convolutions, a network, a kernel.
+"""The first minute on a GPU: memory, a product, a formula, random numbers, convolutions, a network, steps, a kernel.
 
     python -m tests.gpu_check.smoke [FIGURES.json]
 
@@ -8,15 +8,18 @@ It prints a line for each, ends with 1 at the first that is wrong, and writes mi
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import opbox as mx
 from opbox_ops.backend import backend_for
+from opbox_ops.switches import VARIABLE
 from opbox_protocol.errors import UnsupportedError
 
 __all__ = ["CHECKS", "main"]
@@ -85,7 +88,8 @@ def convolution() -> None:
             assert np.abs(half[k] - array).max() < 1e-2 * largest, (off, k)
 
 
-def network() -> None:
+def small_network() -> mx.sym.Symbol:
+    """Return a convolution, pooling, BatchNorm, ReLU, a full layer and a loss."""
     data = mx.sym.Variable("data")
     net = mx.sym.Pooling(
         mx.sym.Convolution(data, num_filter=4, kernel=(3, 3), name="conv"), kernel=(2, 2), stride=(2, 2)
@@ -93,11 +97,21 @@ def network() -> None:
     net = mx.sym.FullyConnected(
         mx.sym.Activation(mx.sym.BatchNorm(net, name="bn"), act_type="relu"), num_hidden=10, name="fc"
     )
-    net = mx.sym.SoftmaxOutput(net, name="softmax")
+    return mx.sym.SoftmaxOutput(net, name="softmax")
+
+
+def values_for(net: mx.sym.Symbol) -> dict[str, np.ndarray[Any, Any]]:
+    """Return numbers for its arguments, the same each time."""
     rng = np.random.default_rng(0)
     shapes, _, _ = net.infer_shape(data=(8, 1, 14, 14))
     values = {n: rng.normal(0, 0.3, s).astype("f") for n, s in zip(net.list_arguments(), shapes, strict=True)}
     values["softmax_label"] = np.arange(8, dtype="f")
+    return values
+
+
+def network() -> None:
+    net = small_network()
+    values = values_for(net)
     results = []
     for context in (mx.cpu(), mx.gpu(0)):
         executor = net.simple_bind(context, data=(8, 1, 14, 14))
@@ -109,6 +123,42 @@ def network() -> None:
     for expected, result in zip(*results, strict=True):
         # Sums of some hundreds of products in another order, divided by deviations of as few.
         np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-4)
+
+
+def trained(context: mx.Context) -> list[np.ndarray[Any, Any]]:
+    """Return what five steps of training leave: the weights, the statistics and the last output."""
+    net = small_network()
+    executor = net.simple_bind(context, data=(8, 1, 14, 14))
+    for name, value in values_for(net).items():
+        executor.arg_dict[name][:] = value
+    updater = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, rescale_grad=1 / 8))
+    weights = [name for name in executor.grad_dict if name not in ("data", "softmax_label")]
+    for step in range(5):
+        executor.arg_dict["data"][:] = np.random.default_rng(step).normal(size=(8, 1, 14, 14))
+        executor.forward(is_train=True)
+        executor.backward()
+        for k, name in enumerate(weights):
+            updater(k, executor.grad_dict[name], executor.arg_dict[name])
+    arrays = [executor.arg_dict[name] for name in weights] + list(executor.aux_arrays) + executor.outputs
+    return [array.asnumpy() for array in arrays]
+
+
+def steps() -> None:
+    """With CUDA graphs, which are recorded at the second run and replayed from the third on, and without."""
+    switched_off = os.environ.get(VARIABLE)
+    results = []
+    try:
+        for names in ("", "cuda-graphs"):
+            os.environ[VARIABLE] = names
+            results.append(trained(mx.gpu(0)))
+    finally:
+        del os.environ[VARIABLE]
+        if switched_off is not None:
+            os.environ[VARIABLE] = switched_off
+    for replayed, eager, host in zip(*results, trained(mx.cpu()), strict=True):
+        np.testing.assert_array_equal(replayed, eager)
+        # Five steps, whose sums are in another order.
+        np.testing.assert_allclose(eager, host, rtol=1e-2, atol=1e-3)
 
 
 def kernel() -> None:
@@ -123,7 +173,7 @@ def kernel() -> None:
 
 
 CHECKS: dict[str, Callable[[], None]] = {
-    check.__name__: check for check in (memory, product, formula, random, convolution, network, kernel)
+    check.__name__: check for check in (memory, product, formula, random, convolution, network, steps, kernel)
 }
 
 

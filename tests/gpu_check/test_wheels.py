@@ -30,7 +30,8 @@ THERE = {"python_version": "3.12", "python_full_version": "3.12.0", "extra": "",
 
 def modules() -> Iterator[Path]:
     """The files that the stages run: tests and benchmarks, and what they import of ours."""
-    coming = [ROOT / part for stage in stages() for part in stage.command if part.startswith(("tests/", "benchmarks/"))]
+    parts = [part.partition("::")[0] for stage in stages() for part in stage.command]
+    coming = [ROOT / part for part in parts if part.startswith(("tests/", "benchmarks/"))]
     coming += [ROOT / "tests" / "conftest.py", ROOT / "tests" / "gpu_check" / "smoke.py"]
     seen: set[Path] = set()
     while coming:
