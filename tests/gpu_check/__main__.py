@@ -24,7 +24,7 @@ ON_DEVICES = ("devices", "code_on_devices", "isolation", "code_sessions")
 
 
 def stages() -> list[Stage]:
-    """The stages, in order; of 10 minutes their limits leave some for wheels, and for what the machine is asked first."""
+    """The stages, in order; within 10 minutes their limits leave time to install wheels and to ask the machine."""
     python = sys.executable
     parallel = ["-n", str(min(12, os.cpu_count() or 1))] if importlib.util.find_spec("xdist") else []
     # Warnings of the machine's own packages are not opbox's faults.
