@@ -35,6 +35,8 @@ WITH_BFLOAT16 = {**TYPES, "bfloat16": "__nv_bfloat16"}
 """Those of kernels that say so."""
 MAX_ELEMENTS = 2**31 - 1025
 """Maximum number of elements of an array: kernels count in int, up to the last thread of the last block."""
+_PROCESSORS = 132
+"""Of an H100."""
 _PRELUDE = """#include <cuda_fp16.h>
 typedef {T} T;
 typedef {A} A;
@@ -104,7 +106,7 @@ class KernelTemplate:
 
     def over(self, ctx: OpContext, dtype: Any, elements: int, arguments: Sequence[Any]) -> Callable[[], Any]:
         """A call that launches it with a thread for each of so many elements."""
-        block = threads_for(elements)
+        block = _threads_of(elements)
         return self.call(ctx, dtype, -(-elements // block), block, arguments)
 
 
@@ -158,12 +160,16 @@ def threads_for(elements: int, most: int = 256) -> int:
     return min(most, max(32, 1 << (elements - 1).bit_length()))
 
 
+def _threads_of(elements: int) -> int:
+    """Threads of a block where each element has one: few elements are shared out among all processors."""
+    return max(32, min(256, 1 << (elements // _PROCESSORS).bit_length() >> 1))
+
+
 def by_thread(
     ctx: OpContext, kernel: KernelTemplate, dtype: Any, elements: int, arguments: Sequence[Any]
 ) -> Callable[[], Any]:
     """A call that launches a thread for each of `elements`."""
-    block = threads_for(elements)
-    return kernel.call(ctx, dtype, -(-elements // block), block, arguments)
+    return kernel.over(ctx, dtype, elements, arguments)
 
 
 def contiguous(ctx: OpContext, arrays: Arrays, alignment: int = 1) -> tuple[list[Array], list[Callable[[], Any]]]:

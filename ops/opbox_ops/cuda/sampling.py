@@ -1,8 +1,8 @@
 """Bilinear sampling on a GPU: images read between their elements, and the gradients of where they are read.
 
 Images are (m, channel, height, width), positions along y and x (2, m, n) in the type that is computed in, samples
-(m, channel, n). A thread reads a sample; for the slopes, the gradients of positions, one goes through the channels.
-`spread` has the gradient of images.
+(m, channel, n). A thread reads a sample. For the slopes, the gradients of positions, a block has some positions side by
+side: a thread goes through every eighth channel of one. `spread` has the gradient of images.
 
 `nn/sampling` has the formulas.
 """
@@ -22,6 +22,8 @@ __all__ = ["SIZES", "column_slopes", "sample", "sample_columns", "sizes_of", "sl
 _IMAGES, _DEPTH, _SIDE = 32, 64, 56
 _PLANE = _IMAGES * _SIDE * _SIDE
 _DATA = _DEPTH * _PLANE
+_SIDE_BY_SIDE, _SLICES = 32, 8
+"""Positions of a block whose slopes are summed, and threads of one."""
 _WHAT = f"{_IMAGES} images of {_DEPTH} channels, {_SIDE} x {_SIDE}, as many samples"
 
 _NEIGHBOURS = """struct Neighbours { int at[2]; A near[2]; bool real[2]; };
@@ -86,23 +88,35 @@ def _slopes_kernel(name: str, read: str, out: str, masked: bool) -> KernelTempla
         name,
         f"const T *images, const A *along_y, const A *along_x, const {read} *gsamples, {mask}{out} *slopes, {SIZES}, "
         f"int inner, int y_second, A factor_y, A factor_x{flags}",
-        f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
-  if (number >= elements) return;
-  const int part = number / n, place = number % n;
-  const Neighbours y = neighbours(along_y[number], height, clamp), x = neighbours(along_x[number], width, clamp);
+        f"""  __shared__ A sums[3][{_SLICES}][{_SIDE_BY_SIDE}];
+  const int column = threadIdx.x % {_SIDE_BY_SIDE}, slice = threadIdx.x / {_SIDE_BY_SIDE};
+  const int number = blockIdx.x * {_SIDE_BY_SIDE} + column, part = number / n, place = number % n;
   A slope_y = 0, slope_x = 0, product = 0;
-  for (int channel = 0; channel < channels; ++channel) {{
-    const int plane = part * channels + channel;
-    const T *image = images + plane * height * width;
-    const A g = A(gsamples[plane * n + place]);
-    A values[2][2];
-    for (int i = 0; i < 2; ++i)
-      for (int j = 0; j < 2; ++j) values[i][j] = {_VALUE};
-    const A upper = x.near[0] * values[0][0] + x.near[1] * values[0][1];
-    const A lower = x.near[0] * values[1][0] + x.near[1] * values[1][1];
-    slope_y += g * (lower - upper);
-    slope_x += g * (y.near[0] * (values[0][1] - values[0][0]) + y.near[1] * (values[1][1] - values[1][0]));
-    product += g * (y.near[0] * upper + y.near[1] * lower);
+  if (number < elements) {{
+    const Neighbours y = neighbours(along_y[number], height, clamp), x = neighbours(along_x[number], width, clamp);
+    for (int channel = slice; channel < channels; channel += {_SLICES}) {{
+      const int plane = part * channels + channel;
+      const T *image = images + plane * height * width;
+      const A g = A(gsamples[plane * n + place]);
+      A values[2][2];
+      for (int i = 0; i < 2; ++i)
+        for (int j = 0; j < 2; ++j) values[i][j] = {_VALUE};
+      const A upper = x.near[0] * values[0][0] + x.near[1] * values[0][1];
+      const A lower = x.near[0] * values[1][0] + x.near[1] * values[1][1];
+      slope_y += g * (lower - upper);
+      slope_x += g * (y.near[0] * (values[0][1] - values[0][0]) + y.near[1] * (values[1][1] - values[1][0]));
+      product += g * (y.near[0] * upper + y.near[1] * lower);
+    }}
+  }}
+  sums[0][slice][column] = slope_y;
+  sums[1][slice][column] = slope_x;
+  sums[2][slice][column] = product;
+  __syncthreads();
+  if (slice > 0 || number >= elements) return;
+  for (int other = 1; other < {_SLICES}; ++other) {{
+    slope_y += sums[0][other][column];
+    slope_x += sums[1][other][column];
+    product += sums[2][other][column];
   }}
 {more}    {out} *pair = slopes + number / inner * 2 * inner + number % inner;
     pair[y_second * inner] = {out}(slope_y * factor_y{times});
@@ -154,6 +168,12 @@ def sample_columns(
     return by_thread(ctx, kernel, images.dtype, elements, (images, *places, *masks, columns, *numbers))
 
 
+def _by_position(ctx: OpContext, kernel: KernelTemplate, count: int, arguments: Sequence[Any]) -> Callable[[], Any]:
+    """A call of a kernel of slopes for so many positions; the images are the first argument."""
+    blocks = -(-count // _SIDE_BY_SIDE)
+    return kernel.call(ctx, arguments[0].dtype, blocks, _SIDE_BY_SIDE * _SLICES, arguments)
+
+
 def slopes(
     ctx: OpContext, images: Array, places: Array, gsamples: Array, gplaces: Array, factors: tuple[float, float]
 ) -> Callable[[], Any]:
@@ -161,7 +181,7 @@ def slopes(
     kernel, (m, n) = _SLOPES if gplaces.dtype == images.dtype else _WIDE_SLOPES, places.shape[1:]
     numbers = (*sizes_of(m * n, images, places, clamp=False), np.int32(n), np.int32(1))
     scales = [scalar(factor, images.dtype) for factor in factors]
-    return by_thread(ctx, kernel, images.dtype, m * n, (images, *places, gsamples, gplaces, *numbers, *scales))
+    return _by_position(ctx, kernel, m * n, (images, *places, gsamples, gplaces, *numbers, *scales))
 
 
 def column_slopes(
@@ -186,4 +206,4 @@ def column_slopes(
         targets = [mask if target is None else target for target in (gmask, goffset)]
         arguments = (mask, *targets, *numbers, one, one, *wanted)
     kernel = _COLUMN_SLOPES[mask is not None]
-    return by_thread(ctx, kernel, images.dtype, m * n, (images, *places, gcolumns, *arguments))
+    return _by_position(ctx, kernel, m * n, (images, *places, gcolumns, *arguments))

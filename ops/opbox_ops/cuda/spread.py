@@ -25,7 +25,8 @@ from .sampling import SIZES, sizes_of
 __all__ = ["spread", "spread_temps", "spreads"]
 
 _CHANNELS = 4
-"""Channels that a thread adds up."""
+"""Channels that a thread adds up, unless there would be fewer than _MIN_THREADS."""
+_MIN_THREADS = 1 << 16
 _WARPS = 8
 """Channels whose samples a block adds up at a time."""
 _MIN_WINDOW = 64
@@ -109,12 +110,12 @@ def _spread_kernel(name: str, read: str, masked: bool) -> KernelTemplate:
     return KernelTemplate(
         name,
         f"const {read} *gsamples, const A *along_y, const A *along_x, {mask}const int *order, const int *starts, "
-        f"const A *sums_of, T *gimages, int windows, int window, {SIZES}",
+        f"const A *sums_of, T *gimages, int windows, int window, int chunk, {SIZES}",
         f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
   const int size = height * width, element = number % size, i = element / width, j = element % width;
-  const int chunks = (channels + {_CHANNELS} - 1) / {_CHANNELS}, part = number / size / chunks;
-  const int first = number / size % chunks * {_CHANNELS};
+  const int chunks = (channels + chunk - 1) / chunk, part = number / size / chunks;
+  const int first = number / size % chunks * chunk, planes = min(chunk, channels - first);
   const long long samples = (long long)part * n;
   const {read} *rows = gsamples + ((long long)part * channels + first) * n;
   const int *of_cell = starts + (long long)part * ((height + 1) * (width + 1) + 1);
@@ -127,7 +128,7 @@ def _spread_kernel(name: str, read: str, masked: bool) -> KernelTemplate:
         const A *sum = sums_of + (((long long)part * windows + k / window) * channels + first) * 4 + corner;
 #pragma unroll
         for (int c = 0; c < {_CHANNELS}; ++c)
-          if (first + c < channels) sums[c] += sum[4 * c];
+          if (c < planes) sums[c] += sum[4 * c];
         k += window;
         continue;
       }}
@@ -138,12 +139,12 @@ def _spread_kernel(name: str, read: str, masked: bool) -> KernelTemplate:
       weight = weight{times};
 #pragma unroll
       for (int c = 0; c < {_CHANNELS}; ++c)
-        if (first + c < channels) sums[c] += weight * A(rows[(long long)c * n + place]);
+        if (c < planes) sums[c] += weight * A(rows[(long long)c * n + place]);
     }}
   }}
 #pragma unroll
   for (int c = 0; c < {_CHANNELS}; ++c)
-    if (first + c < channels) gimages[((long long)part * channels + first + c) * size + element] = T(sums[c]);
+    if (c < planes) gimages[((long long)part * channels + first + c) * size + element] = T(sums[c]);
 """,
         (_WHAT, _spread_moved),
         _NEARNESS,
@@ -215,16 +216,15 @@ def spread(
     ]
     masks, kind = () if mask is None else (mask,), mask is not None
     windows, window = sums.shape[1], _window(n)
-    elements = m * -(-channels // _CHANNELS) * height * width
-    numbers = [
-        *map(np.int32, (windows, window)),
-        *sizes_of(elements, gimages, places, clamp=columns and mask is None),
-    ]
+    chunk = _CHANNELS if gimages.size >= _CHANNELS * _MIN_THREADS else 1
+    elements = m * -(-channels // chunk) * height * width
+    cut = [*map(np.int32, (windows, window))]
+    numbers = sizes_of(elements, gimages, places, clamp=columns and mask is None)
     if windows:
         kernel = _COLUMN_WINDOWS[kind] if columns else _WINDOWS
-        arguments = (gsamples, *places, *masks, keys, order, sums, *numbers)
+        arguments = (gsamples, *places, *masks, keys, order, sums, *cut, *numbers)
         calls.append(kernel.call(ctx, dtype, m * windows, 32 * _WARPS, arguments))
     kernel = _COLUMNS_SPREAD[kind] if columns else _SPREAD
-    arguments = (gsamples, *places, *masks, order, starts, sums, gimages, *numbers)
+    arguments = (gsamples, *places, *masks, order, starts, sums, gimages, *cut, np.int32(chunk), *numbers)
     calls.append(by_thread(ctx, kernel, dtype, elements, arguments))
     return calls

@@ -85,16 +85,20 @@ SPOTS = KernelTemplate(
 )
 REACH = KernelTemplate(
     "opbox_deformable_reach",
-    "const A *spots, const A *sides, int *reach, int regions, int spots_of_region, int height, int side",
-    """  const int region = blockIdx.x * blockDim.x + threadIdx.x;
-  if (region >= regions) return;
+    "const A *spots, const A *sides, int *reach, int spots_of_region, int height, int side",
+    """  const int region = blockIdx.x, lane = threadIdx.x;
   int begin = height, end = 0;
-  for (int k = 0; k < spots_of_region; ++k) {
+  for (int k = lane; k < spots_of_region; k += 32) {
     const A *spot = spots + 3 * (region * spots_of_region + k);
     if (spot[2] == 0) continue;
     begin = min(begin, sample_at(spot[1], height).low);
     end = max(end, sample_at(product(A(side - 1), sides[4 * region + 1]) + spot[1], height).high + 1);
   }
+  for (int apart = 16; apart > 0; apart /= 2) {
+    begin = min(begin, __shfl_down_sync(0xffffffffu, begin, apart));
+    end = max(end, __shfl_down_sync(0xffffffffu, end, apart));
+  }
+  if (lane > 0) return;
   reach[2 * region] = begin;
   reach[2 * region + 1] = end;
 """,
@@ -305,8 +309,8 @@ def _(p: DeformablePSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: 
     sizes = _sizes(p, trans)
     calls += [*copies, _find_spots(p, ctx, arrays, data.shape)]
     if gdata is not None:
-        numbers = map(np.int32, (len(rois), size_of(spots.shape[1:4]), data.shape[2], p.sample_per_part))
-        calls.append(REACH.over(ctx, data.dtype, len(rois), (spots, sides, reach, *numbers)))
+        numbers = map(np.int32, (size_of(spots.shape[1:4]), data.shape[2], p.sample_per_part))
+        calls.append(REACH.call(ctx, data.dtype, len(rois), 32, (spots, sides, reach, *numbers)))
         arguments = (gout, *ctx.temp, *map(np.int32, sizes))
         calls.append(line_call(ctx, BACKWARD, gdata, len(rois), arguments))
     if gtrans is not None:
