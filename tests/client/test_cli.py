@@ -154,6 +154,28 @@ def test_serve_without_the_service(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert capsys.readouterr().err == "opbox serve: needs opbox-service: pip install 'opbox[server]'\n"
 
 
+def test_gpu_selfcheck_without_the_service(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "opbox_service", None)
+    monkeypatch.setitem(sys.modules, "opbox_service.selfcheck.command", None)
+    assert main(["gpu-selfcheck"]) == 1
+    assert capsys.readouterr().err == "opbox gpu-selfcheck: needs opbox-service: pip install 'opbox[server]'\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cpu", "opbox: gpu-selfcheck: device 'cpu': expected a GPU such as gpu or gpu:1\n"),
+        ("gpu:99", "opbox: device 'gpu:99' is not available: "),
+        ("tpu", "opbox: device 'tpu': expected 'cpu', 'gpu' or one with a number as 'gpu:1'\n"),
+    ],
+)
+def test_gpu_selfcheck_of_no_gpu(device: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gpu-selfcheck", "--device", device]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(message)
+    assert shown.count("\n") == 1
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
@@ -172,6 +194,7 @@ def test_json_of_every_command(file: str, tmp_path: Path) -> None:
     state = printed("status")
     assert state["ready"]
     assert state["cpu"] == cpu_description().line
+    assert state["kernels"] == {}
     assert len(state["sessions"]) == len(printed("sessions")["sessions"]) == 1
     assert {
         "name": "Flatten",

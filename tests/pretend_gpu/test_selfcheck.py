@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opbox.cli import main
 from opbox_ops import registry, trust
 from opbox_ops.backend import backend_for
 from opbox_ops.backend.kernel_cache import kernel_folders
@@ -24,7 +27,7 @@ from opbox_service.selfcheck.admission import admit
 from opbox_service.selfcheck.child import units
 from opbox_service.selfcheck.record import Record
 from opbox_service.selfcheck.report import sentences, summary
-from tests.contract.live import Live
+from tests.contract.live import TOKENS, Live
 
 DEVICE, LIMIT_S = "gpu:0", 300.0
 """No check here comes near its limit, but where a test says so."""
@@ -227,15 +230,38 @@ def test_a_check_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem.startswith("its process ended (exit status 1) before it checked anything: ")
 
 
-def test_a_server_tells_what_it_does_not_use(tmp_path: Path) -> None:
+REFUSED = "softmax/cuda.softmax is not used for float32: differs from NumPy"
+
+
+def refused_record() -> Record:
+    """A record that is finished, with one kernel that is wrong and one that is right."""
     record = record_without()
     record.add(unit=FIRST, answers=[[NAME, "float32", "differs from NumPy"], ["sort/cuda.order", "float32", ""]])
     record.add(finished=1)
+    return record
+
+
+def test_the_command_says_what_is_not_used(capsys: pytest.CaptureFixture[str]) -> None:
+    record = refused_record()
+    assert main(["gpu-selfcheck", "--json"]) == 1
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["refused"] == [{"kernel": NAME, "type": "float32", "reason": "differs from NumPy"}]
+    assert (verdict["complete"], verdict["right"], verdict["file"]) == (True, False, str(record.path))
+    assert main(["gpu-selfcheck"]) == 1
+    assert capsys.readouterr().out == f"{DEVICE}: 1 of 2 kernels passed their check; {REFUSED}\n"
+
+
+def test_a_server_tells_what_it_does_not_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused_record()
     server = Live("process", tmp_path, OPBOX_DEVICES=json.dumps([DEVICE]), OPBOX_GPU_SELFCHECK_S="300")
     try:
         rows = server.call("GET", "/v1/devices").header["devices"]
-        [line] = {row["kernels"] for row in rows if row["device"] == DEVICE}
-        refused = "softmax/cuda.softmax is not used for float32: differs from NumPy"
-        assert line == f"1 of 2 kernels passed their check; {refused}"
+        lines = {row["kernels"] for row in rows if row["device"] == DEVICE}
+        assert lines == {f"1 of 2 kernels passed their check; {REFUSED}"}
+        assert {row["kernels"] for row in rows if row["device"] == "cpu"} == {""}
+        monkeypatch.setenv("OPBOX_URL", server.url)
+        monkeypatch.setenv("OPBOX_TOKEN", TOKENS["ann"])
+        shown = subprocess.run([sys.executable, "-m", "opbox.cli", "status"], capture_output=True, text=True)
+        assert f"{DEVICE}: 1 of 2 kernels passed their check; {REFUSED}" in shown.stdout.splitlines()
     finally:
         server.stop()

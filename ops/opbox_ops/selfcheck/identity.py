@@ -26,7 +26,7 @@ def identity_of(backend: Any) -> dict[str, str]:
         backend: the GPU's.
     """
     runtime = backend.xp.cuda.runtime
-    chosen = {name: os.environ.get(f"OPBOX_{name}", "") for name in _VARIABLES}
+    chosen = {name: _absolute(name, os.environ.get(f"OPBOX_{name}", "")) for name in _VARIABLES}
     properties = runtime.getDeviceProperties(backend.device.id)
     return {
         "device": properties["name"].decode(),
@@ -37,6 +37,12 @@ def identity_of(backend: Any) -> dict[str, str]:
         "kernels": _kernels(),
         "settings": " ".join(f"{name}={value}" for name, value in chosen.items() if value),
     }
+
+
+def _absolute(name: str, value: str) -> str:
+    """A variable's path as every process of a server has it, whatever folder it works in; other values as they are."""
+    is_path = os.sep in value or (name == "CUBINS" and value)
+    return os.path.abspath(value) if is_path else value
 
 
 def _driver() -> str:

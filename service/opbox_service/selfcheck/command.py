@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from opbox_ops.backend import backend_for, device_name
+from opbox_protocol.errors import BadRequestError
 
 from .admission import admit
 from .report import summary
@@ -25,8 +26,11 @@ def check(device: str, limit_s: float, again: bool, tell: Callable[[str, str], N
 
     Raises:
         UnsupportedError: there is no such GPU.
+        BadRequestError: it is no GPU.
     """
     name = device_name(device)
+    if not name.startswith("gpu"):
+        raise BadRequestError(f"gpu-selfcheck: device {device!r}: expected a GPU such as gpu or gpu:1")
     record, problem = admit(name, backend_for(name), limit_s, again=again, tell=tell)
     refused = [
         {"kernel": kernel, "type": dtype, "reason": reason}

@@ -20,6 +20,7 @@ from ..accounting.books import Books
 from ..buffers import Lease, Pool, map_shared, unmap
 from ..carriers import RawRequest, RawResponse
 from ..device_time import DeviceTimes
+from ..memory_shares import has_gpu
 from ..session.moving import MOVED, MovedError
 from ..settings import Settings
 from ..stores import NO_STORES, Stores
@@ -134,11 +135,12 @@ class Worker:
             raise WorkerDiedError(f"the worker process {self.reason}: try again later") from None
         settings = self.settings.model_dump(mode="json", exclude={"token", "tokens", "token_file", "tokens_file"})
         self._send({"kind": "settings", **self._further_settings()}, json.dumps(settings).encode())
+        limit_s = START_S + (self.settings.gpu_selfcheck_s if has_gpu(self.settings) else 0)
         try:
-            await asyncio.wait_for(asyncio.shield(self._started), START_S)
+            await asyncio.wait_for(asyncio.shield(self._started), limit_s)
         except TimeoutError:
             self.kill()
-            raise WorkerDiedError(f"the worker process did not start within {START_S:g} s") from None
+            raise WorkerDiedError(f"the worker process did not start within {limit_s:g} s") from None
 
     def _connect(self) -> None:
         """Spawn the process, and read what it sends; OSError when the system has no room."""
