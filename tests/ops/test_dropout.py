@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops.backend import backend_for
+from opbox_ops.backend import Backend, backend_for
+from opbox_ops.infer import numpy_dtype
+from opbox_service.executor import invoke
 from tests.cases.case import Arg, Case
 
 from .harness import Run
@@ -77,3 +79,28 @@ def test_all_and_nothing() -> None:
 def test_seeds_repeat_the_draw() -> None:
     first, again = _run({"p": 0.5}).forward()[0], _run({"p": 0.5}).forward()[0]
     np.testing.assert_array_equal(first, again)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "bfloat16"])
+@pytest.mark.parametrize("size", [1, 3, 8, 9, 2055])
+def test_every_device_drops_the_same(backend: Backend, size: int, dtype: str) -> None:
+    """To the last bit, with the output and the mask."""
+    data = np.linspace(-3, 3, size).astype(numpy_dtype(dtype))
+    results = []
+    for device in (backend_for("cpu"), backend):
+        outputs = invoke(
+            "Dropout", {"p": "0.3"}, [device.put(data)], backend=device, random=device.random(5), is_train=True
+        )
+        results.append([device.get(out) for out in outputs])
+    for expected, result in zip(*results, strict=True):
+        np.testing.assert_array_equal(result, expected)
+        assert result.dtype == expected.dtype
+
+
+def test_a_view_that_begins_anywhere_is_dropped_from(backend: Backend) -> None:
+    data = np.arange(1, 101, dtype="f")
+    [whole], [part] = (
+        invoke("Dropout", {"p": "0.5"}, [array], backend=backend, random=backend.random(5), is_train=True)[:1]
+        for array in (backend.put(data[1:]), backend.put(data)[1:])
+    )
+    np.testing.assert_array_equal(backend.get(part), backend.get(whole))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from opbox_ops.backend import Backend
+from opbox_ops.infer import numpy_dtype
 from opbox_service.executor import invoke
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 1023, 1024, 1025, 4096 + 3]
@@ -36,8 +37,6 @@ def numbers(shape: tuple[int, ...], dtype: Any = "f", seed: int = 0) -> Any:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8", "bfloat16"])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_last_vector_ends_where_the_array_ends(backend: Backend, size: int, dtype: str) -> None:
-    from opbox_ops.infer import numpy_dtype
-
     x = np.abs(numbers((size,), "f")).astype(numpy_dtype(dtype))
     whole = backend.put(np.concatenate([x, x]))
     # What lies behind the target stays as it was.

@@ -52,15 +52,23 @@ def _draws(p: DropoutParams, call: CallSpec) -> list[Temp]:
     return [] if call.wants(1) and not narrow else [Temp(mask.shape, "float32" if narrow else mask.dtype)]
 
 
+def passes(p: DropoutParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> bool:
+    """Write the output and the mask of a call that drops nothing; for one that does, return False and write nothing."""
+    if p.p > 0 and (ctx.is_train or p.mode == "always"):
+        return False
+    out, mask = outputs
+    if mask is not None:
+        mask.fill(1)
+    if out is not None and ctx.req[0] != OpReq.INPLACE:
+        ctx.xp.copyto(out, inputs[0])
+    return True
+
+
 @op.compute(temps=_draws)
 def _(p: DropoutParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (out, mask) = ctx.xp, outputs
-    if not (p.p > 0 and (ctx.is_train or p.mode == "always")):
-        if mask is not None:
-            mask.fill(1)
-        if out is not None and ctx.req[0] != OpReq.INPLACE:
-            xp.copyto(out, inputs[0])
+    if passes(p, ctx, inputs, outputs):
         return
+    xp, (out, mask) = ctx.xp, outputs
     keep = 1 - p.p
     drawn = ctx.temp[0] if ctx.temp else mask
     ctx.random.uniform(drawn)

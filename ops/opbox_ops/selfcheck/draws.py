@@ -88,5 +88,6 @@ ROWS = [
         gradient=False,
         types=_FLOATS,
     ),
+    Row("Dropout", [(3, 5)], [(70, 601)], {"p": 0.3}, why="the mask is the CPU's, bit for bit"),
     Row("_shuffle", [(5, 3)], [(1500, 33)], compares="order", gradient=False, types=_FLOATS),
 ]
