@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from opbox_ops.cuda import shared_libraries
 from tests.conftest import missing, pretend
 
 
@@ -36,3 +37,16 @@ def gpu() -> Iterator[Any]:
 def cupy(gpu: Any) -> Any:
     """CuPy, on the pretend device."""
     return importlib.import_module("cupy")
+
+
+@pytest.fixture
+def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's libraries are nowhere: `libcufft.so.none` is the name of cuFFT's."""
+    pathfinder: Any = importlib.import_module("cuda.pathfinder")
+
+    def absent(name: str) -> Any:
+        raise pathfinder.DynamicLibNotFoundError(f"lib{name} is nowhere\nlooked in many places")
+
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", absent)
+    names = {name: {13: f"lib{name}.so.none"} for name in shared_libraries.SONAMES}
+    monkeypatch.setattr(shared_libraries, "SONAMES", names)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from opbox_ops.cuda.shared_libraries import SONAMES
 from opbox_ops.cudnn.algorithms import DATA, FORWARD, ConvolutionProblem, Descriptors, UsableAlgorithm
 from opbox_ops.cudnn.biased import IMPLICIT_PRECOMP_GEMM, BiasedConvolution
-from opbox_ops.cudnn.library import DATA_TYPES, FILE, OLDEST, SIGNATURES, Performance
+from opbox_ops.cudnn.library import DATA_TYPES, OLDEST, SIGNATURES, Performance
 
 from .compiler import _includes, shared_library
 from .libraries.cudnn_library import source
@@ -84,7 +85,7 @@ def test_the_stand_in_compiles_against_nvidias_headers() -> None:
 @pytest.mark.parametrize("direction", [FORWARD, DATA], ids=lambda direction: direction.name)
 def test_nvidias_library_takes_the_descriptions(dtype: str, last: bool, direction: Any) -> None:
     """Without a GPU: descriptions are the host's own."""
-    library = ctypes.CDLL(str(Path(installed("lib") or "", FILE)))
+    library = ctypes.CDLL(str(Path(installed("lib") or "", SONAMES["cudnn"][13])))
     library.cudnnGetVersion.restype = c_size_t
     assert library.cudnnGetVersion() >= OLDEST
     for name, arguments in SIGNATURES.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from opbox_protocol.errors import LimitError, MXNetError, UnsupportedError, Work
 from opbox_service.executor import invoke
 from tests.contract.live import Live
 from tests.switches import switch_off
+
+from .compiler import cuda_headers
 
 
 @pytest.fixture(autouse=True)
@@ -72,26 +75,42 @@ def test_a_sticky_error_in_an_operator(gpu: Any) -> None:
     assert failure.lost() is not None
 
 
-def test_another_error_of_the_device_is_no_end(gpu: Any) -> None:
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [(9, ""), (701, r" \(a kernel needs more registers than the GPU has for a block of so many")],
+)
+def test_another_error_of_the_device_is_no_end(gpu: Any, status: int, sentence: str) -> None:
     backend = backend_for("gpu:0")
     x = backend.put(np.ones(4, "f"))
-    gpu.fail_next("launchKernel", 9)
-    with pytest.raises(MXNetError, match=r"^exp: the GPU refused a call: CUDA error 9"):
+    gpu.fail_next("launchKernel", status)
+    with pytest.raises(MXNetError, match=rf"^exp: the GPU refused a call: CUDA error {status}{sentence}"):
         invoke("exp", {}, [x], backend=backend, random=backend.random(0))
     assert failure.lost() is None
+    (y,) = invoke("exp", {}, [x], backend=backend, random=backend.random(0))
+    np.testing.assert_allclose(backend.get(y), np.e, rtol=1e-6)
+
+
+@pytest.mark.parametrize("file", ["driver_types.h", "cuda.h"])
+def test_the_errors_that_end_a_process_are_those_of_cuda_s_headers(file: str) -> None:
+    """The runtime's header and the driver's: what they say of each number, and that the two agree."""
+    text = (Path(cuda_headers()) / file).read_text("utf-8")
+    ends = set()
+    for comment, name, number in re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*(\w+)\s*=\s*(\d+)", text, re.DOTALL):
+        words = re.sub(r"[\s*]+", " ", comment)
+        corrupted = name.upper().endswith("UNCORRECTABLE")  # of which it says no more than that
+        if "the process must be terminated and relaunched" in words or (corrupted and "error was detected" in words):
+            ends.add(int(number))
+    if file == "cuda.h":
+        ends.add(710)  # whose text there says the same in other words
+    assert ends == set(failure._LOST)
 
 
 @pytest.mark.parametrize("op", ["dot", "FullyConnected", "Convolution"])
-def test_a_library_that_is_not_installed(gpu: Any, op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_not_installed(
+    gpu: Any, op: str, no_libraries: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether the step is bound or runs when it is first wanted."""
-
-    class DynamicLibNotFoundError(RuntimeError):
-        """As cuda-pathfinder's."""
-
-    def missing() -> Any:
-        raise DynamicLibNotFoundError('Failure finding "libcublas.so": No such file\n  listdir("/")')
-
-    monkeypatch.setattr(cublas, "_library", missing)
+    monkeypatch.setattr(cublas, "_library", cublas._library.__wrapped__)
     monkeypatch.setattr(cublas, "_handles", {})
     switch_off(monkeypatch, "cublaslt")
     matrix, image = mx.nd.ones((2, 2), mx.gpu(0)), mx.nd.ones((1, 2, 2, 2), mx.gpu(0))
@@ -103,7 +122,8 @@ def test_a_library_that_is_not_installed(gpu: Any, op: str, monkeypatch: pytest.
         ),
     }
     sentence = (
-        r"a library of CUDA is missing \(Failure finding \"libcublas.so\": No such file\): install all of them \(pip"
+        r"a library of CUDA is missing \(libcublas.so.none: not found by cuda-pathfinder, .* below CUDA_PATH\): "
+        r"install all of them \(pip"
     )
     with pytest.raises(UnsupportedError, match=sentence) as raised:
         calls[op]().asnumpy()
@@ -172,7 +192,7 @@ def test_too_little_memory_leaves_the_session_as_it_was(tmp_path: Path) -> None:
         zeros = {"do": "invoke", "op": "_zeros", "attrs": {"shape": "(100, 1024, 256)"}, "inputs": [], "outputs": [2]}
         refusal = session.run(zeros)
         assert refusal.status == 429, "no session may have what the device has not"
-        assert "expected at most 62914560 bytes" in refusal.error
+        assert "expected at most 50331648 bytes" in refusal.error
         sort = {"do": "invoke", "op": "sort", "attrs": {}, "inputs": [1], "outputs": [3]}
         for id in range(4, 9):  # the device's own temporaries are in no quota
             sort["outputs"] = [id]

@@ -8,12 +8,13 @@ what cuBLAS would take for itself may not be taken during capture.
 from __future__ import annotations
 
 import ctypes
-import importlib
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.errors import MXNetError, QuotaError
+
+from .shared_libraries import load_library
 
 if TYPE_CHECKING:
     from ..backend.base import Admit
@@ -42,8 +43,7 @@ _SIGNATURES = {
 
 @cache
 def _library() -> Any:
-    pathfinder: Any = importlib.import_module("cuda.pathfinder")
-    library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path)
+    library = load_library("cublas")
     for name, arguments in _SIGNATURES.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, _INT

@@ -16,7 +16,6 @@ Numbers and signatures are those of `cublasLt.h`.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import logging
 import weakref
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from opbox_protocol.errors import MXNetError
 from ..compute import Array
 from .cublas import MIN_WORKSPACE_BYTES, workspace, workspace_bytes
 from .precision import allow_tf32
+from .shared_libraries import load_library
 
 __all__ = [
     "ALIGNMENT",
@@ -124,14 +124,12 @@ def attach(cupy: Any) -> None:
 def _library() -> Any:
     """The library; None where there is none, which the log says once."""
     try:
-        pathfinder: Any = importlib.import_module("cuda.pathfinder")
-        library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path)
+        library = load_library("cublasLt")
         for name, arguments in SIGNATURES.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, c_int
-    except Exception as error:  # pathfinder's own errors too, which are no OSErrors
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        _log.warning("gpu: biases are added behind their products, as there is no cuBLASLt (%s)", reason)
+    except (OSError, AttributeError) as error:  # it is nowhere, or lacks a function
+        _log.warning("gpu: biases are added behind their products, as there is no cuBLASLt (%s)", error)
         return None
     return library
 

@@ -7,8 +7,6 @@ with the last call that is bound to it. Numbers and signatures are those of `cuf
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import logging
 import weakref
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from typing import Any
 from opbox_protocol.errors import MXNetError
 
 from ..compute import Array
+from .shared_libraries import load_library
 
 __all__ = ["FORWARD", "INVERSE", "Transform", "attach", "planned"]
 
@@ -60,14 +59,12 @@ def attach(cupy: Any) -> None:
 def _library() -> Any:
     """The library; None where there is none, which the log says once."""
     try:
-        pathfinder: Any = importlib.import_module("cuda.pathfinder")
-        library = ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib("cufft").abs_path)
+        library = load_library("cufft")
         for name, arguments in _SIGNATURES.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, c_int
-    except Exception as error:  # pathfinder's own errors too, which are no OSErrors
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        _log.warning("gpu: Fourier transforms are left to CuPy, as cuFFT was not found (%s)", reason)
+    except (OSError, AttributeError) as error:  # it is nowhere, or lacks a function
+        _log.warning("gpu: Fourier transforms are left to CuPy, as cuFFT was not found (%s)", error)
         return None
     return library
 

@@ -1,4 +1,4 @@
-"""NVRTC through ctypes: the compiler alone, of the wheel nvidia-cuda-nvrtc, with the headers of nvidia-cuda-runtime.
+"""NVRTC through ctypes: the compiler alone, of its wheel (nvidia-cuda-nvrtc) or of CUDA's own folder, with the headers.
 
 It needs no GPU: kernels are compiled by it beforehand (`cubins`), and tried by tests. At run time CuPy compiles.
 """
@@ -6,11 +6,14 @@ It needs no GPU: kernels are compiled by it beforehand (`cubins`), and tried by 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-__all__ = ["ARCHITECTURES", "CompileError", "compile_cuda", "compile_for", "missing"]
+from .shared_libraries import include_folders, library_folders
+
+__all__ = ["ARCHITECTURES", "CompileError", "compile_cuda", "compile_for", "missing", "ptx_for"]
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 """An A100's, an H100's and a B200's."""
@@ -21,16 +24,9 @@ class CompileError(Exception):
 
 
 @cache
-def _packages() -> list[Path]:
-    """The folders of NVIDIA's wheels: one with everything for CUDA 13, one a library for CUDA 12."""
-    spec = importlib.util.find_spec("nvidia")
-    places = spec.submodule_search_locations or () if spec is not None else ()
-    return [folder for place in places for folder in Path(place).iterdir()]
-
-
-@cache
 def _folder() -> Path | None:
-    return next((folder for folder in _packages() if list(folder.glob("lib/libnvrtc.so*"))), None)
+    """The folder of the compiler's library."""
+    return next((folder for folder in library_folders() if list(folder.glob("libnvrtc.so*"))), None)
 
 
 def missing() -> str | None:
@@ -43,10 +39,10 @@ def _library() -> ctypes.CDLL:
     folder = _folder()
     assert folder is not None
     # It opens its built-in headers by name, and finds them when they are loaded already.
-    for path in folder.glob("lib/libnvrtc-builtins.so*"):
+    for path in folder.glob("libnvrtc-builtins.so*"):
         ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-    [compiler] = folder.glob("lib/libnvrtc.so*")
-    return ctypes.CDLL(str(compiler))
+    # In CUDA's own folder the library has several names.
+    return ctypes.CDLL(str(min(folder.glob("libnvrtc.so*"))))
 
 
 def compile_cuda(source: str, options: tuple[str, ...] = ()) -> bytes:
@@ -64,8 +60,33 @@ def compile_for(architecture: str, source: str, options: tuple[str, ...] = ()) -
     Raises:
         CompileError: the compiler's log.
     """
+    nvrtc, size = _library(), ctypes.c_size_t()
+    with _program(architecture, source, options) as (program, log):
+        _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+        binary = ctypes.create_string_buffer(size.value)
+        _check(nvrtc.nvrtcGetCUBIN(program, binary))
+        return binary.raw, log
+
+
+def ptx_for(architecture: str, source: str, options: tuple[str, ...] = ()) -> str:
+    """Compile a CUDA source to NVIDIA's assembly language, in which each instruction can be read, and no further.
+
+    Raises:
+        CompileError: the compiler's log.
+    """
+    nvrtc, size = _library(), ctypes.c_size_t()
+    with _program(architecture.replace("sm_", "compute_"), source, options) as (program, _):
+        _check(nvrtc.nvrtcGetPTXSize(program, ctypes.byref(size)))
+        text = ctypes.create_string_buffer(size.value)
+        _check(nvrtc.nvrtcGetPTX(program, text))
+        return text.value.decode()
+
+
+@contextmanager
+def _program(architecture: str, source: str, options: tuple[str, ...]) -> Iterator[tuple[ctypes.c_void_p, str]]:
+    """A compiled program and the compiler's log."""
     nvrtc, program, size = _library(), ctypes.c_void_p(), ctypes.c_size_t()
-    includes = [f"-I{folder}/include" for folder in _packages() if (folder / "include").is_dir()]
+    includes = [f"-I{folder}" for folder in include_folders()]
     flag_texts = [f"--gpu-architecture={architecture}", *includes, *options]
     flags = (ctypes.c_char_p * len(flag_texts))(*(flag.encode() for flag in flag_texts))
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None))
@@ -76,10 +97,7 @@ def compile_for(architecture: str, source: str, options: tuple[str, ...] = ()) -
         _check(nvrtc.nvrtcGetProgramLog(program, log))
         if status:
             raise CompileError(log.value.decode())
-        _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-        binary = ctypes.create_string_buffer(size.value)
-        _check(nvrtc.nvrtcGetCUBIN(program, binary))
-        return binary.raw, log.value.decode()
+        yield program, log.value.decode()
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

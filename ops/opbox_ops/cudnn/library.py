@@ -1,14 +1,13 @@
 """cuDNN 9's C interface: the functions, structures and numbers that opbox uses, by ctypes.
 
 The library is looked for once, when a process with a GPU first plans a convolution: the file that OPBOX_CUDNN names
-(0: none), or the one that the wheels have put beside CUDA's other libraries. A device has one handle, whatever the
+(0: none), or the one that `load_library` finds. A device has one handle, whatever the
 thread. Numbers and signatures are those of `cudnn_graph.h`, `cudnn_ops.h` and `cudnn_cnn.h`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import logging
 import os
 from ctypes import POINTER, c_double, c_float, c_int, c_size_t, c_void_p
@@ -19,6 +18,7 @@ from typing import Any
 from opbox_protocol.errors import MXNetError
 
 from .. import switches
+from ..cuda.shared_libraries import load_library
 
 __all__ = [
     "DATA_TYPES",
@@ -32,7 +32,6 @@ __all__ = [
     "device_bytes",
 ]
 
-FILE = "libcudnn.so.9"
 OLDEST = 90000
 """The version as cudnnGetVersion counts: 9.0.0."""
 DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
@@ -128,7 +127,8 @@ def _library() -> Any:
         _Absent: it is not there, or too old.
     """
     try:
-        library = ctypes.CDLL(os.environ.get("OPBOX_CUDNN") or _beside_cuda())
+        named = os.environ.get("OPBOX_CUDNN")
+        library = ctypes.CDLL(named) if named else load_library("cudnn")
         version = library.cudnnGetVersion
         version.argtypes, version.restype = (), c_size_t
         if version() < OLDEST:
@@ -140,19 +140,6 @@ def _library() -> Any:
     except (OSError, AttributeError) as error:
         raise _Absent(str(error)) from None
     return library
-
-
-def _beside_cuda() -> str:
-    """The file that the wheels have brought, or the name that the system's loader knows."""
-    try:
-        pathfinder: Any = importlib.import_module("cuda.pathfinder")
-    except ImportError:
-        return FILE
-    try:
-        path = pathfinder.load_nvidia_dynamic_lib("cudnn").abs_path
-    except Exception as error:  # pathfinder's own, which is no OSError
-        raise OSError((str(error).splitlines() or [f"{FILE} was not found"])[0]) from None
-    return str(path or FILE)
 
 
 def device() -> int:
