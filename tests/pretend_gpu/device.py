@@ -35,6 +35,8 @@ __all__ = [
     "note",
     "reset",
     "recorded",
+    "registers",
+    "registers_of",
     "settle",
 ]
 
@@ -48,10 +50,11 @@ QUARANTINE = 64 << 20
 """Bytes of freed memory that are kept, full of FREED, so that a stale pointer shows."""
 
 OUT_OF_MEMORY, INVALID_VALUE, INVALID_IMAGE, ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT = 2, 1, 200, 700, 719, 710
+OUT_OF_RESOURCES = 701
 THREAD_LOCAL, RELAXED = 1, 2
 """Modes of capture."""
 CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901
-STICKY = {ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT, 214, 701, 702, 714, 715, 716, 717, 718}
+STICKY = {ILLEGAL_ADDRESS, LAUNCH_FAILURE, ASSERT, 214, 220, 226, 702, 714, 715, 716, 717, 718, 721, 810, 911}
 """Errors after which every call of the process fails with the same one."""
 
 _ENDINGS = ("free", "freeHost", "freeAsync", "graphDestroy", "graphExecDestroy", "streamDestroy")
@@ -124,6 +127,13 @@ class _State:
 
 
 state = _State()
+registers: dict[str, int] = {}
+"""Registers of a thread by a kernel's name, where a test says that it takes many."""
+
+
+def registers_of(kernel: str) -> int:
+    """Registers of a thread of a kernel."""
+    return registers.get(kernel, 32)
 
 
 def next_id() -> int:
@@ -189,6 +199,7 @@ def reset() -> None:
     state.broken.clear()
     state.damage.clear()
     state.streams = None
+    registers.clear()
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

@@ -95,13 +95,10 @@ def _memcpy_async(to: int, source: int, size: int, kind: int, stream: int) -> No
     pageable = not on_device and not (_is_pinned(to) or _is_pinned(source))
     if pageable and stream in state.capturing:
         refuse("a copy of pageable memory")
-    if pageable and to_device and state.streams is not None:
-        # What CUDA does: the bytes are taken before the call returns.
-        taken = ctypes.create_string_buffer(ctypes.string_at(source, size), size)
-        queue(stream, lambda: ctypes.memmove(to, taken, size) and None)
-        return
+    # CUDA promises no more: a device that reads the host's memory by itself may copy pageable memory when the stream
+    # comes to it, as it does page-locked memory.
     queue(stream, lambda: ctypes.memmove(to, source, size) and None)
-    if pageable and state.streams is not None:
+    if pageable and not to_device and state.streams is not None:
         state.streams.finish(stream)
 
 
@@ -272,6 +269,7 @@ class _Kernel:
         except ValueError:
             raise CudaError(500) from None
         self.name = name
+        self.most_shared = DEFAULT_SHARED
         self.waits = ctypes.c_int.in_dll(library, f"waits_{part}").value
         sizes = (ctypes.c_int * 256)()
         self.sizes = list(sizes[: getattr(library, f"sizes_{part}")(sizes)])
@@ -311,10 +309,43 @@ def _get_global(module: int, name: str) -> int:
     return ctypes.addressof(ctypes.c_char.in_dll(_modules[module], name))
 
 
+DEFAULT_SHARED = 48 << 10
+"""Bytes of dynamic shared memory of a kernel that has asked for no more."""
+_THREADS_OF_BLOCK, _SHARED_BYTES, _REGISTERS, _DYNAMIC_BYTES = 0, 1, 4, 8
+"""CUfunction_attribute."""
+
+
+def _most_threads(kernel: _Kernel) -> int:
+    """Threads of a block for which there are registers: 64 K of them, as on an H100."""
+    return min(1024, (65536 // device.registers_of(kernel.name)) // 32 * 32)
+
+
+def _attribute(attribute: int, function: int) -> int:
+    kernel = _kernels[function]
+    values = {
+        _THREADS_OF_BLOCK: _most_threads(kernel),
+        _SHARED_BYTES: 0,
+        _REGISTERS: device.registers_of(kernel.name),
+        _DYNAMIC_BYTES: kernel.most_shared,
+    }
+    return values.get(attribute, 0)
+
+
+def _set_attribute(function: int, attribute: int, value: int) -> None:
+    if attribute == _DYNAMIC_BYTES:
+        if not 0 <= value <= _ATTRIBUTES[97]:
+            raise CudaError(device.INVALID_VALUE)
+        _kernels[function].most_shared = value
+
+
 def _launch(function: int, *rest: int) -> None:
     *sizes, stream, params, _extra = rest
     kernel = _kernels[function]
     note("launch", kernel.name)
+    if sizes[3] * sizes[4] * sizes[5] > _most_threads(kernel):
+        raise CudaError(device.OUT_OF_RESOURCES)
+    if sizes[6] > kernel.most_shared:
+        raise CudaError(device.INVALID_VALUE)
     if device.FAULT and device.FAULT in kernel.name:
         device.fail(device.ILLEGAL_ADDRESS)
     pointers = (ctypes.c_void_p * len(kernel.sizes)).from_address(params) if kernel.sizes else ()
@@ -348,8 +379,8 @@ _DRIVER: Functions = {
     "moduleGetFunction": _get_function,
     "moduleGetGlobal": _get_global,
     "launchKernel": _launch,
-    "funcGetAttribute": lambda attribute, function: 0,
-    "funcSetAttribute": _nothing,
+    "funcGetAttribute": _attribute,
+    "funcSetAttribute": _set_attribute,
     "occupancyMaxActiveBlocksPerMultiprocessor": lambda function, block, shared: 2,
     "occupancyMaxPotentialBlockSize": lambda function, shared, limit: (132, 256),
 }

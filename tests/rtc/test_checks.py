@@ -165,8 +165,19 @@ def test_a_source_that_does_not_fit(cache: Path, source: str, signature: str, sa
 
 def test_shared_memory_beyond_a_devices(cache: Path) -> None:
     kernel = build(cache, "__global__ void k(float *x) {}", "float *x")
-    with pytest.raises(BadRequestError, match="expected 0 to 49152 bytes of shared memory, got 49153"):
-        kernel.launch([np.zeros(1, np.float32)], (1, 1, 1), (1, 1, 1), 49153)
+    with pytest.raises(BadRequestError, match="expected 0 to 232448 bytes of shared memory, got 232449"):
+        kernel.launch([np.zeros(1, np.float32)], (1, 1, 1), (1, 1, 1), 232449)
+
+
+def test_all_the_shared_memory_of_a_device(cache: Path) -> None:
+    kernel = build(
+        cache,
+        "__global__ void k(float *x) { extern __shared__ float y[]; y[(227 << 8) - 1] = 3; x[0] = y[(227 << 8) - 1]; }",
+        "float *x",
+    )
+    x = np.zeros(1, np.float32)
+    kernel.launch([x], (1, 1, 1), (1, 1, 1), 232448)
+    assert x[0] == 3
 
 
 def test_what_another_version_of_the_emulator_built_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ struct Type { uint16_t kind, info; char name[1]; };
 struct Global { uintptr_t begin; size_t size, with_gap; const char *name, *module; size_t dynamic; Place *place; size_t odr; };
 
 constexpr int MAX_ARRAYS = 512, MAX_THREADS = 1024, MAX_GLOBALS = 4096;
-constexpr size_t STACKS = 256 << 20, MOST_STACK = 1 << 20, MAX_SHARED = 48 << 10;
+constexpr size_t STACKS = 256 << 20, MOST_STACK = 1 << 20, MAX_SHARED = 227 << 10;
 // Arrays lie far apart, so that a wrong index is seen and told by the array it started from, not by the one it hits.
 constexpr uintptr_t FIRST = uintptr_t(1) << 44, APART = uintptr_t(1) << 36;
 

@@ -16,8 +16,8 @@ __all__ = ["checked_arguments", "checked_shared", "checked_sizes"]
 
 MAX_THREADS = 1024
 """Threads of a block, as every CUDA device allows."""
-MAX_SHARED = 48 << 10
-"""Bytes of dynamic shared memory that a kernel has without asking the device for more."""
+MAX_SHARED = 227 << 10
+"""Bytes of dynamic shared memory: the most that a block may have on any device, an H100. A device has its own limit."""
 # The other limits of every CUDA device since compute capability 3.
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
 _BLOCK_LIMITS = (1024, 1024, 64)
@@ -44,10 +44,17 @@ def checked_sizes(
     return checked[0], checked[1]
 
 
-def checked_shared(kernel: str, nbytes: int) -> int:
-    """The bytes of dynamic shared memory; BadRequestError where a CUDA device would not start the kernel."""
-    if not 0 <= nbytes <= MAX_SHARED:
-        raise BadRequestError(f"kernel {kernel!r}: expected 0 to {MAX_SHARED} bytes of shared memory, got {nbytes}")
+def checked_shared(kernel: str, nbytes: int, most: int = MAX_SHARED) -> int:
+    """The bytes of dynamic shared memory.
+
+    Args:
+        most: what the device and the kernel leave for it.
+
+    Raises:
+        BadRequestError: the device would not start the kernel.
+    """
+    if not 0 <= nbytes <= most:
+        raise BadRequestError(f"kernel {kernel!r}: expected 0 to {most} bytes of shared memory, got {nbytes}")
     return nbytes
 
 
