@@ -90,7 +90,7 @@ def texts_in_folder(folder: Path) -> list[Text]:
 def own_texts() -> list[Text]:
     """The texts of opbox's own kernels, for float32."""
     registry.load()
-    return [Text(kernel.name, kernel.source("float32"), OPTIONS) for kernel in KERNELS]
+    return [Text(kernel.name, kernel.source("float32"), (*OPTIONS, *kernel.options)) for kernel in KERNELS]
 
 
 def compiled(text: Text) -> tuple[list[Figures], str | None]:

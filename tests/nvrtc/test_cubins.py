@@ -19,7 +19,7 @@ def test_kernels_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert build.build(tmp_path, ("sm_80", "sm_90")) == 6
     paths = {path.name: path for path in tmp_path.iterdir()}
     assert set(paths) == {
-        cubins.cubin_name(FORWARD.source(dtype), architecture)
+        cubins.cubin_name(FORWARD.source(dtype), FORWARD.options, architecture)
         for dtype in FORWARD.types
         for architecture in ("sm_80", "sm_90")
     }

@@ -42,7 +42,7 @@ def test_update_operators(name: str) -> None:
 def test_kernels_of_our_own(kernel: KernelTemplate) -> None:
     assert kernel.types
     for dtype in kernel.types:
-        assert compile_cuda(kernel.source(dtype), OPTIONS), dtype
+        assert compile_cuda(kernel.source(dtype), (*OPTIONS, *kernel.options)), dtype
 
 
 def test_there_are_kernels_to_compile() -> None:

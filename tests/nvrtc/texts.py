@@ -13,6 +13,7 @@ import numpy as np
 
 from opbox_ops import registry
 from opbox_ops.compute import ArraySpec, CallSpec, OpReq
+from opbox_ops.cuda.exact import EXACT
 from opbox_ops.rtc import decorate
 from tests.cases.update import CASES
 from tests.cases.values import inputs
@@ -65,7 +66,8 @@ class _Recorder:
     def __init__(self) -> None:
         self.kernels: list[tuple[str, str, str, str]] = []
 
-    def ElementwiseKernel(self, ins: str, outs: str, code: str, name: str) -> Any:
+    def ElementwiseKernel(self, ins: str, outs: str, code: str, name: str, options: tuple[str, ...]) -> Any:
+        assert options == EXACT
         self.kernels.append((ins, outs, code, name))
         return lambda *arrays: None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ class Emulated:
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
-    def RawKernel(self, source: str, name: str) -> Any:
+    def RawKernel(self, source: str, name: str, options: Sequence[str]) -> Any:
         [kernel] = [kernel for kernel in KERNELS if kernel.name == name]
         double = "typedef double A;" in source
         element = next(c for c in TYPES.values() if f"typedef {c} T;" in source)

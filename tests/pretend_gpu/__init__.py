@@ -7,5 +7,5 @@
     libraries   cuBLAS, cuSOLVER, Thrust, cuRAND's generators, by NumPy
     install     puts all of it below CuPy; site/sitecustomize.py does so in every process when CuPy is first imported
 
-What only a GPU can show: the libraries themselves, `-ftz=true`, float to integer out of range, the order of atomics.
+What only a GPU can show: the libraries themselves, float to integer out of range, the order of atomics.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ def compiled_texts(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     real = cupy.RawKernel
 
-    def raw(source: str, name: str) -> Any:
+    def raw(source: str, name: str, options: Sequence[str]) -> Any:
         names.append(name)
-        return real(source, name)
+        return real(source, name, options)
 
     monkeypatch.setattr(cupy, "RawKernel", raw)
     backend = backend_for("gpu:0")
@@ -44,9 +45,10 @@ def compiled_texts(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def write(folder: Path, source: str, architecture: str, code: bytes | None = None) -> None:
-    """Put the code of a text where it is looked for."""
-    library = str(kernel_library(source, OPTIONS)).encode()
-    (folder / cubin_name(source, architecture)).write_bytes(library if code is None else code)
+    """Put the code of a text where softmax's is looked for."""
+    options = softmax.ROWS.options
+    library = str(kernel_library(source, (*OPTIONS, *options))).encode()
+    (folder / cubin_name(source, options, architecture)).write_bytes(library if code is None else code)
 
 
 @pytest.mark.parametrize("architecture", ["sm_90", "sm_80", "sm_100", None])

@@ -45,6 +45,27 @@ def test_arrays_come_back_as_they_were_sent(gpu: Any, size: int) -> None:
     backend.close()
 
 
+def test_arrays_that_operators_send_are_not_read_later(gpu: Any, cupy: Any) -> None:
+    """CuPy's own copies: of tables that operators make on the host and let go of."""
+    backend: Any = backend_for("gpu:0").for_session()
+    with gpu.deferred(), backend.scope():
+        table = numbers(SMALL)
+        sent = cupy.asarray(table)
+        table[...] = -1
+        np.testing.assert_array_equal(backend.get(sent), numbers(SMALL))
+    backend.close()
+
+
+def test_a_write_without_a_session_ends_before_the_call(gpu: Any) -> None:
+    backend = backend_for("gpu:0")
+    target = backend.put(numbers(SMALL))
+    with gpu.recorded() as calls:
+        backend.write(target, numbers(SMALL, 7))
+    kinds = [kind for kind, _ in calls.events if kind in ("transfer", "synchronize")]
+    assert kinds == ["transfer", "synchronize"], "the host's array is not page-locked"
+    np.testing.assert_array_equal(backend.get(target), numbers(SMALL, 7))
+
+
 def test_every_shape_and_type_is_sent(gpu: Any) -> None:
     from ml_dtypes import bfloat16
 
@@ -261,7 +282,8 @@ def test_what_a_quota_refuses_is_done_without(gpu: Any, device: int, host: int) 
     backend: Any = backend_for("gpu:0").for_session(admit)
     with gpu.deferred(), backend.scope():
         for size in (SMALL, LARGE, SMALL, LARGE):
-            array = backend.put(numbers(size))
+            array = backend.put(request := numbers(size))
+            request[...] = -1  # its memory may go once put has returned, whether or not it was page-locked
             array += 1
             np.testing.assert_array_equal(backend.get(array), numbers(size) + 1)
         np.testing.assert_array_equal(square(backend), np.full((3, 3), 12))

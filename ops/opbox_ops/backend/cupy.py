@@ -12,11 +12,12 @@ import cupyx
 import cupyx.scipy.special
 import numpy as np
 
-from ..cuda import cublas, cublaslt, cufft
+from ..cuda import cublas, cublaslt, cufft, shared_libraries
 from ..cuda.random import NORMAL, UNIFORM, StreamPlace, draw, write_place
 from ..cudnn import library as cudnn
 from . import graphs
 from .base import Admit, admit_all
+from .compiler_options import set_options
 from .device_memory import DeviceMemory
 from .kernel_cache import read_shared_kernels
 from .random import RandomSource
@@ -28,6 +29,8 @@ _WORDS = 8
 """Words of 32 bits of a block of a stream."""
 _MEMORY = DeviceMemory(cupy)
 read_shared_kernels(cupy.cuda.compiler)
+set_options(cupy.cuda.compiler)
+shared_libraries.prefer(cupy.cuda.runtime.runtimeGetVersion() // 1000)
 cublaslt.attach(cupy)
 cufft.attach(cupy)
 cudnn.attach(cupy)
@@ -156,6 +159,8 @@ class CupyBackend:
     def write(self, target: Any, host: np.ndarray[Any, Any]) -> None:
         if target.flags.c_contiguous and host.dtype == target.dtype:
             target.set(np.asarray(host, order="C"))
+            # It may still be read, as it is not page-locked; what `asarray` copies from is.
+            cupy.cuda.get_current_stream().synchronize()
         else:
             target[...] = cupy.asarray(np.asarray(host, order="C"))
 

@@ -111,7 +111,9 @@ class Staging:
             ring = self._ring(self._uploads, source.size, UPLOAD_RING)
             self._uploads = ring or self._uploads
             if ring is None:
+                # The device may read memory that is not page-locked after the call has returned, some do so directly.
                 self._copy(place, host.ctypes.data, source.size, self._runtime.memcpyHostToDevice)
+                self._stream.synchronize()
             elif source.size <= DIRECT_BYTES:
                 self._upload_in_turn(ring, self._fill(ring, source), place, source.size)
             else:

@@ -26,13 +26,13 @@ def build(folder: Path, architectures: tuple[str, ...] = ARCHITECTURES) -> int:
     """
     registry.load()  # the families' files add their kernels
     folder.mkdir(parents=True, exist_ok=True)
-    sources = {kernel.source(dtype) for kernel in KERNELS for dtype in kernel.types}
-    wanted = {cubin_name(source, a): (source, a) for source in sources for a in architectures}
+    sources = {(kernel.source(dtype), kernel.options) for kernel in KERNELS for dtype in kernel.types}
+    wanted = {cubin_name(*source, a): (*source, a) for source in sources for a in architectures}
 
     def make(name: str) -> None:
-        source, architecture = wanted[name]
+        source, options, architecture = wanted[name]
         partial = folder / f"{name}.{os.getpid()}"
-        partial.write_bytes(compile_for(architecture, source, OPTIONS)[0])
+        partial.write_bytes(compile_for(architecture, source, (*OPTIONS, *options))[0])
         partial.replace(folder / name)
 
     with ThreadPoolExecutor() as pool:

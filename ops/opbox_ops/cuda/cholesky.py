@@ -57,6 +57,7 @@ CHOLESKY_BLOCK = KernelTemplate(
     if (i <= row) matrix[row * x_row + i * x_column] = T(tile[row][i]);
 """,
     (EXAMPLE, lambda: Moved(EXAMPLE_BYTES, EXAMPLE_BYTES)),
+    contracts=True,
 )
 KERNELS.append(CHOLESKY_BLOCK)
 

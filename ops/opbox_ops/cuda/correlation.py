@@ -53,6 +53,7 @@ _FORWARD = KernelTemplate(
 """,
     (_WHAT, lambda: Moved(4 * (2 * _DATA + _OUT), 4 * (2 * _DATA + _OUT))),
     _AT,
+    contracts=True,
 )
 _BACK = KernelTemplate(
     "opbox_correlation_back",
@@ -84,6 +85,7 @@ _BACK = KernelTemplate(
 """,
     (_WHAT, lambda: Moved(4 * (3 * _DATA + _OUT), 4 * (3 * _DATA + _OUT))),
     _AT,
+    contracts=True,
 )
 KERNELS += [_FORWARD, _BACK]
 

@@ -158,6 +158,7 @@ ROTATE_PAIRS = KernelTemplate(
 """,
     (EXAMPLE, lambda: Moved(6 * EXAMPLE_BYTES, 6 * EXAMPLE_BYTES)),
     _PAIRS,
+    contracts=True,
 )
 APPLY_ROTATIONS = KernelTemplate(
     "opbox_apply_rotations",
@@ -209,6 +210,7 @@ APPLY_ROTATIONS = KernelTemplate(
 """,
     (EXAMPLE, lambda: Moved(6 * EXAMPLE_BYTES, 6 * EXAMPLE_BYTES)),
     _PAIRS,
+    contracts=True,
 )
 ORDER_EIGENPAIRS = KernelTemplate(
     "opbox_order_eigenpairs",

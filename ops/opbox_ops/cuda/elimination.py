@@ -83,6 +83,7 @@ PANEL = KernelTemplate(
   }}
 """,
     (EXAMPLE, lambda: Moved(EXAMPLE_BYTES * (BLOCK + 1), 2 * EXAMPLE_BYTES)),
+    contracts=True,
 )
 EXCHANGE_ROWS = KernelTemplate(
     "opbox_exchange_rows",

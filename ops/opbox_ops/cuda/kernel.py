@@ -12,6 +12,7 @@ import numpy as np
 from ..accumulation import accumulation_type
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext
 from .cubins import prebuilt
+from .exact import EXACT
 
 __all__ = [
     "KERNELS",
@@ -74,6 +75,7 @@ class KernelTemplate:
         example: for the report: what it is, and what it moves for arrays of a size that networks have.
         declares: what stands before it: types of its parameters.
         types: the element types that it takes, by name.
+        contracts: whether a product and a sum may become one instruction: where arithmetic takes the time (`exact`).
     """
 
     name: str
@@ -82,6 +84,12 @@ class KernelTemplate:
     example: tuple[str, Callable[[], Moved]]
     declares: str = ""
     types: tuple[str, ...] = tuple(TYPES)
+    contracts: bool = False
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The compiler's options for its texts."""
+        return () if self.contracts else EXACT
 
     def source(self, dtype: Any) -> str:
         """The CUDA text for elements of a type of `types`."""
@@ -125,9 +133,11 @@ def compiled(xp: Any, kernel: KernelTemplate, dtype: str) -> Callable[..., Any]:
 @cache
 def _compiled(xp: Any, kernel: KernelTemplate, dtype: str, device: int | None) -> Callable[..., Any]:
     source = kernel.source(dtype)
-    function: Callable[..., Any] | None = None if device is None else prebuilt(xp, source, kernel.name)
+    function: Callable[..., Any] | None = None
+    if device is not None:
+        function = prebuilt(xp, source, kernel.options, kernel.name)
     if function is None:
-        function = xp.RawKernel(source, kernel.name)
+        function = xp.RawKernel(source, kernel.name, kernel.options)
     return function
 
 

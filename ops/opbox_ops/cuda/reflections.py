@@ -103,6 +103,7 @@ REFLECT_ROWS = KernelTemplate(
 """,
     # Each reflection reads the tails of all rows beside it, and writes those below.
     (EXAMPLE, lambda: Moved(EXAMPLE_BYTES * (BLOCK - 1) * 5 // 6, 3 * EXAMPLE_BYTES)),
+    contracts=True,
 )
 KERNELS.append(REFLECT_ROWS)
 

@@ -55,6 +55,7 @@ SOLVE_BLOCK = KernelTemplate(
         f"{_COUNT} systems of {BLOCK} rows, {_SIDES} right sides",
         lambda: Moved(_EXAMPLE_BYTES + 4 * _COUNT * (_SIDES // _THREADS - 1) * BLOCK * BLOCK, _EXAMPLE_BYTES),
     ),
+    contracts=True,
 )
 KERNELS.append(SOLVE_BLOCK)
 

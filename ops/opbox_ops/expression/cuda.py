@@ -1,6 +1,7 @@
 """Formulas as one CUDA kernel: a thread computes all steps for an element, in registers, and writes the targets last.
 
-Nothing is allocated, arrays are read once, and a target may be the memory of any array that it is an element of.
+Each step rounds as it does in a kernel of its own (`cuda.exact`). Nothing is allocated, arrays are read once, and a
+target may be the memory of any array that it is an element of.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..bound_calls import Call
 from ..compute import Array
+from ..cuda.exact import EXACT
 from .c_operators import C_OPERATORS
 from .cuda_vectors import Formula
 from .program import COPY, Program
@@ -158,6 +160,6 @@ def formula_kernel(program: Program, work: np.dtype[Any], xp: Any) -> CudaFormul
     ins = ", ".join(f"{kind} x{n}" for n, kind in enumerate(kinds))
     outs = ", ".join(f"{_LETTERS[program.arrays + n]} y{n}" for n in range(program.targets))
     text = cuda_text(program, work)
-    kernel = xp.ElementwiseKernel(ins, outs, text, "opbox_formula", preamble=_PREAMBLE)
-    vectors = Formula(text, _PREAMBLE, len(program.constants), _TYPES[work.name], tuple(ARRAY_TYPES.items()))
+    kernel = xp.ElementwiseKernel(ins, outs, text, "opbox_formula", preamble=_PREAMBLE, options=EXACT)
+    vectors = Formula(text, _PREAMBLE, len(program.constants), _TYPES[work.name], tuple(ARRAY_TYPES.items()), EXACT)
     return CudaFormula(xp, kernel, vectors)

@@ -18,6 +18,7 @@ from math import isfinite
 from typing import Any
 
 from ..compute import Arrays, OpContext, Outputs
+from ..cuda.exact import EXACT
 from ..expression.operators import prepare, temps_for
 from ..expression.pointwise import Pointwise
 from ..infer import ShapeList, TypeList
@@ -136,7 +137,7 @@ def _kernel(xp: Any, name: str, dtype: str, mixed: bool) -> Any:
     code = _CODE.format(
         wide=wide, source="weight32_" if mixed else "w_", last="weight32_ = x;" if mixed else "", result="x"
     )
-    return xp.ElementwiseKernel(ins, outs, code, f"opbox{name}")
+    return xp.ElementwiseKernel(ins, outs, code, f"opbox{name}", options=EXACT)
 
 
 _declare("_adamw_update", False, "One step of Adam with decoupled weight decay.")

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..bound_calls import Call
 from ..compute import Arrays, OpContext, Outputs
+from ..cuda.exact import EXACT
 from ..cuda.updates import ManySteps
 from ..expression.language import Expression, definitions
 from ..expression.operators import prepare, rebinding, temps_for
@@ -193,4 +194,4 @@ def _kernel(
     wide = "float64" if weight == "float64" else "float32"
     ins = [f"{weight} weight_in", f"{grad} grad_in", *(f"{wide} {number}" for number in numbers)]
     outs = [f"{out} out_", *(f"{dtype} {state}_" for dtype, state in zip(state_types, states, strict=True))]
-    return xp.ElementwiseKernel(", ".join(ins), ", ".join(outs), code, f"opbox_{name}")
+    return xp.ElementwiseKernel(", ".join(ins), ", ".join(outs), code, f"opbox_{name}", options=EXACT)
