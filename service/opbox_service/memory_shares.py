@@ -12,12 +12,27 @@ from opbox_ops.backend.host_memory import machine_memory
 from .logs import Logger
 from .settings import Settings
 
-__all__ = ["HOST", "buffer_bytes", "code_bytes", "device_bytes", "gpu_bytes", "has_gpu", "within_machine"]
+__all__ = [
+    "CONTEXT_BYTES",
+    "HOST",
+    "buffer_bytes",
+    "code_bytes",
+    "device_bytes",
+    "gpu_bytes",
+    "has_gpu",
+    "within_machine",
+]
 
 HOST = "cpu"
 """The device in whose memory JSON and answers are counted."""
 CODE_DIVISOR = 16
 """Processes with code get at least the sessions' memory divided by this."""
+GPU_DIVISOR = 16
+"""A GPU's memory divided by this is kept for contexts and kernels, at least."""
+CONTEXT_BYTES = 512 << 20
+"""Device memory of a process beside its arrays: CUDA's context, and kernels of cuBLAS and cuDNN."""
+USUAL_OWNERS = 4
+"""Number of workers that a GPU has room for where each owner has one."""
 
 _log = Logger("opbox.memory")
 
@@ -28,8 +43,21 @@ def device_bytes(settings: Settings) -> int:
 
 
 def gpu_bytes(settings: Settings, memory: int) -> int:
-    """Return the bytes that sessions may use of a GPU of `memory` bytes: the rest is for contexts and kernels."""
-    return min(settings.max_device_bytes or memory - memory // CODE_DIVISOR, memory)
+    """Return the bytes that sessions may use of a GPU of `memory` bytes: the rest is for contexts and kernels.
+
+    A sixteenth has room for ten processes on an 80 GB card, and for one on a slice of 10 GB. So it is never less than
+    the server's own processes need, as far as a quarter of the memory goes.
+    """
+    needed = min(_processes_on_gpu(settings) * CONTEXT_BYTES, memory // 4)
+    return min(settings.max_device_bytes or memory - max(memory // GPU_DIVISOR, needed), memory)
+
+
+def _processes_on_gpu(settings: Settings) -> int:
+    """The number of processes that a GPU has room for in any case: the workers, and a session's with code."""
+    if settings.isolation == "none":
+        return 1
+    workers = USUAL_OWNERS if settings.workers == "auto" else settings.workers
+    return workers + (settings.code_sessions > 0)
 
 
 def buffer_bytes(settings: Settings) -> int:

@@ -30,6 +30,7 @@ from pydantic_settings import CliSettingsSource, SettingsError
 
 from opbox import token_store
 from opbox_ops import switches
+from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError
@@ -134,9 +135,13 @@ class Server(uvicorn.Server):
             await self.middleware.server.pool.start()
         except MXNetError as error:
             raise SystemExit(f"opbox serve: {error}") from None
+        # Calls that ask for it would wait for the driver's answer on this thread.
+        gpu = await asyncio.to_thread(gpu_description)
         if self._announce:
             cpu = cpu_description()
             say(f"the CPU computes by {cpu.line}", warns=cpu.incomplete)
+            if gpu.line:
+                say(f"GPU: {gpu.line}", warns=gpu.incomplete)
         await super().startup(sockets)
         begin_tending()
         if self._made_token:

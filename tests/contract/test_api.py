@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
@@ -128,6 +129,7 @@ def test_health_and_about(server: Live) -> None:
     assert about["name"] == "opbox"
     assert about["extensions"] == ["binary_tensor_data"]
     assert about["cpu"] == cpu_description().line
+    assert about["gpu"] == gpu_description().line
 
 
 def test_openapi_names_every_route_and_resolves(server: Live) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import httpx
 import numpy as np
 import pytest
 
+from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from tests.contract.live import SLOW, Live
 from tests.contract.test_access import wait_for
@@ -49,8 +51,10 @@ def test_it_says_that_it_starts_and_that_it_stops(start: Callable[..., Live], is
     assert server.process.wait(30) == 0
     text = Path(server.log.name).read_text()
     assert "Traceback" not in text
+    gpu = gpu_description().line
     assert [entry["event"] for entry in log(server)[1:]] == [
         f"the CPU computes by {cpu_description().line}",
+        *([f"GPU: {gpu}"] if gpu else []),
         "stopping, waiting for 0 calls, 20 s at most (Ctrl-C again stops at once)",
     ]
 
@@ -61,6 +65,26 @@ def test_it_warns_of_what_is_missing(start: Callable[..., Live]) -> None:
     (warning,) = [entry for entry in log(server) if entry["level"] == "warning"]
     assert "oneDNN, which is faster, is missing: pip install " in str(warning["event"])
     assert warning["event"] == f"the CPU computes by {server.json('GET', '/v2').header['cpu']}"
+
+
+MISMATCHED = """
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuInit(unsigned flags) { return 803; }
+int cuDeviceGetCount(int *count) { return 3; }
+"""
+"""A driver's library that is not of the version of the driver in the kernel."""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_it_says_why_a_gpu_cannot_be_used(start: Callable[..., Live], tmp_path: Path) -> None:
+    command = ["cc", "-shared", "-x", "c", "-", "-o", str(tmp_path / "libcuda.so.1")]
+    subprocess.run(command, input=MISMATCHED, text=True, check=True)
+    server = start("none", LD_LIBRARY_PATH=str(tmp_path))
+    sentence = str(server.json("GET", "/v2").header["gpu"])
+    assert sentence.startswith(
+        "not usable: the NVIDIA driver in the kernel and its library (libcuda.so.1) have different"
+    )
+    assert f"GPU: {sentence}" in [entry["event"] for entry in log(server)]
 
 
 def test_on_a_terminal_these_are_plain_lines() -> None:
@@ -78,6 +102,7 @@ def test_on_a_terminal_these_are_plain_lines() -> None:
     assert re.fullmatch(
         r"opbox serve: starting in this process, on cpu: .*\r\n"
         r"opbox serve: the CPU computes by .*\r\n"
+        r"(opbox serve: GPU: .*\r\n)?"
         r"opbox serve: stopping, waiting for 0 calls, 20 s at most \(Ctrl-C again stops at once\)\r\n",
         text,
     ), text

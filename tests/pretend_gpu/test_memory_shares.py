@@ -14,7 +14,7 @@ from opbox_ops.backend.host_memory import machine_memory
 from opbox_protocol.errors import QuotaError
 from opbox_service.carriers import OwnerQuota
 from opbox_service.engine import Engine
-from opbox_service.memory_shares import CODE_DIVISOR
+from opbox_service.memory_shares import CONTEXT_BYTES
 from opbox_service.settings import Settings
 from tests.contract.live import Live
 
@@ -29,7 +29,7 @@ def test_a_gpu_s_memory_is_its_sessions_limit(gpu: Any) -> None:
     engine = Engine(Settings(max_device_bytes=0, max_session_bytes=1 << 50))
     try:
         assert engine.ledger.whole("cpu") == machine_memory() * 3 // 4
-        assert engine.ledger.whole("gpu:0") == gpu.BYTES - gpu.BYTES // CODE_DIVISOR
+        assert engine.ledger.whole("gpu:0") == gpu.BYTES - 2 * CONTEXT_BYTES
         session = engine.sessions.create("ann", device="gpu")
         session.budget.reserve(engine.ledger.whole("gpu:0") - MIB)
         other = engine.sessions.create("bob", device="gpu:0")  # the same device by its other name
@@ -84,11 +84,11 @@ def small(tmp_path: Path) -> Iterator[Callable[..., Live]]:
 def test_workers_have_no_more_than_a_gpu_has_together(small: Callable[..., Live]) -> None:
     server = small("2")
     sessions = [server.session("ann", device="gpu") for _ in range(2)]  # one in each worker
-    assert sessions[0].run(zeros(1, 50)).status == 200
+    assert sessions[0].run(zeros(1, 40)).status == 200
     refused = sessions[0].run(zeros(2, 20))
     assert (refused.status, "memory of all" in refused.error) == (429, True), refused.header
-    assert sessions[1].run(zeros(1, 50)).status == 200
-    assert used_and_limits(server) == ([50 * MIB] * 2, [60 * MIB] * 2)
+    assert sessions[1].run(zeros(1, 40)).status == 200
+    assert used_and_limits(server) == ([40 * MIB] * 2, [48 * MIB] * 2), "a quarter of 128 MiB is for contexts"
 
 
 def test_owners_workers_have_no_more_than_a_gpu_has_together(small: Callable[..., Live]) -> None:
@@ -97,8 +97,8 @@ def test_owners_workers_have_no_more_than_a_gpu_has_together(small: Callable[...
         assert server.session(owner, device="gpu").run(zeros(1, 1)).status == 200
     _, limits = used_and_limits(server)
     assert len(limits) == 2
-    assert min(limits) > 20 * MIB
-    assert sum(limits) <= 90 * MIB, "a quarter is the shared worker's"
+    assert min(limits) > 16 * MIB
+    assert sum(limits) <= 72 * MIB, "a quarter is the shared worker's"
 
 
 def test_a_process_for_code_has_what_sessions_elsewhere_leave(small: Callable[..., Live]) -> None:

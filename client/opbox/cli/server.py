@@ -55,6 +55,7 @@ def _state() -> dict[str, Any]:
         "name": about.get("name", "opbox"),
         "version": about.get("version", ""),
         "cpu": about.get("cpu", ""),
+        "gpu": about.get("gpu", ""),
         "address": transport.address,
         "ready": True,
         "sessions": _sessions(False),
@@ -70,8 +71,8 @@ def _kernels(devices: Sequence[dict[str, Any]]) -> dict[str, str]:
 def _heading(state: dict[str, Any]) -> str:
     sessions = _count(len(state["sessions"]), "of yours")
     lines = [f"{state['name']} {state['version']} at {state['address']}", "ready"]
-    if state["cpu"]:  # a server from before it told that does not
-        lines.append(f"cpu: {state['cpu']}")
+    # A server from before it said so does not, and one without a GPU has no line for it.
+    lines += [f"{kind}: {state[kind]}" for kind in ("cpu", "gpu") if state[kind]]
     lines += [f"{device}: {words}" for device, words in state["kernels"].items()]
     return "\n".join([*lines, sessions])
 

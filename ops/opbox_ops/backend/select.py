@@ -15,7 +15,7 @@ from .base import Backend
 from .failure import REMEDY, first_line, missing_library
 from .numpy import NumpyBackend
 
-__all__ = ["backend_for", "before_first_use", "device_name"]
+__all__ = ["NO_DRIVER", "backend_for", "before_first_use", "device_name", "fault", "too_old", "version_text"]
 
 
 def device_name(device: str) -> str:
@@ -50,10 +50,15 @@ def _backend(device: str) -> Backend:
 
         backend = CupyBackend(int(device.removeprefix("gpu:")))
     except Exception as error:  # CuPy raises its own runtime errors when no driver or device is there
-        raise UnsupportedError(
-            f"device {device!r} is not available: {_reason(error)}; an NVIDIA GPU is needed in the machine that "
-            f"computes, which is {platform.node()!r}: use mx.cpu(), or a server on a machine that has one"
-        ) from error
+        status = getattr(error, "status", None)
+        if status in _GPU_FAULTS:
+            remedy = f"until then use mx.cpu() (the machine that computes is {platform.node()!r})"
+        else:
+            remedy = (
+                f"an NVIDIA GPU is needed in the machine that computes, which is {platform.node()!r}: use mx.cpu(), or "
+                "a server on a machine that has one"
+            )
+        raise UnsupportedError(f"device {device!r} is not available: {_reason(error)}; {remedy}") from error
     if _first_use is not None:
         _first_use(device, backend)
     return backend
@@ -67,8 +72,31 @@ def before_first_use(work: Callable[[str, Backend], None] | None) -> None:
 
 _first_use: Callable[[str, Backend], None] | None = None
 
-_INSUFFICIENT_DRIVER, _INVALID_DEVICE, _NO_DEVICE = 35, 101, 100
-"""CUDA's numbers of these errors."""
+NO_DRIVER = (
+    "there is no NVIDIA driver here (libcuda.so.1): install one from 580 on, or start the container with the host's "
+    "GPUs (docker run --gpus all, by the NVIDIA container toolkit)"
+)
+_INSUFFICIENT_DRIVER = 35
+_MPS = "the MPS server (CUDA_MPS_PIPE_DIRECTORY)"
+_NO_GPU = {
+    100: "this machine has no GPU that CUDA may use: look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+    101: "this machine has fewer GPUs: name one that nvidia-smi lists, counted from 0",
+}
+_GPU_FAULTS = {
+    2: "the GPU has too little free memory for another process: end one of those that nvidia-smi lists",
+    3: "the NVIDIA driver does not start: look at nvidia-smi and at the kernel's messages (dmesg)",
+    46: "another process has the GPU for itself, or its compute mode forbids work: nvidia-smi -c DEFAULT",
+    304: "the operating system refuses the NVIDIA driver a call: look at the permissions of /dev/nvidia*",
+    802: "the GPUs are not ready: start nvidia-fabricmanager, of the driver's version (machines with NVSwitch need it)",
+    803: "the NVIDIA driver in the kernel and its library (libcuda.so.1) have different versions: restart the "
+    "machine, or install both from one release",
+    804: "CUDA's compatibility package (cuda-compat) does not take this GPU: remove it, and install a newer driver",
+    805: f"{_MPS} does not answer: start nvidia-cuda-mps-control -d",
+    807: f"{_MPS} recovers from a failure: try again",
+    808: f"{_MPS} has as many processes as it takes: end one",
+    809: f"{_MPS} has as many connections as the GPU takes: end a process",
+}
+"""Why there is no such device, and what to do, by CUDA's numbers: none there, or one that does not work."""
 
 
 def _reason(error: Exception) -> str:
@@ -80,24 +108,38 @@ def _reason(error: Exception) -> str:
         return sentence
     if isinstance(error, ImportError):
         return f"CuPy cannot be imported ({first_line(error.__cause__ or error)}): install it anew ({REMEDY})"
-    if status == _INSUFFICIENT_DRIVER and not _driver_installed():
-        return (
-            "there is no NVIDIA driver here (libcuda.so.1): install one from 580 on, or start the container"
-            " with the host's GPUs (docker run --gpus all, by the NVIDIA container toolkit)"
-        )
     if status == _INSUFFICIENT_DRIVER:
-        return "the driver is too old for CuPy: install one from 580 on for CUDA 13, or 'opbox-service[cuda12]'"
-    if status == _NO_DEVICE:
-        return "this machine has no GPU that CUDA may use: look at nvidia-smi and CUDA_VISIBLE_DEVICES"
-    if status == _INVALID_DEVICE:
-        return "this machine has fewer GPUs: name one that nvidia-smi lists, counted from 0"
-    return first_line(error)
+        version = _driver_version()
+        return NO_DRIVER if version is None else too_old(version)
+    return (None if status is None else fault(status)) or first_line(error)
 
 
-def _driver_installed() -> bool:
-    """Return whether the driver's library loads: CUDA's error is the same for an old driver and for none."""
+def fault(status: int) -> str | None:
+    """Why there is no such device, and what to do, by CUDA's number of an error; None for one that says it itself."""
+    return _NO_GPU.get(status) or _GPU_FAULTS.get(status)
+
+
+def too_old(version: str) -> str:
+    """What to do where the driver takes CUDA up to a version such as "12.4" that CuPy is too new for."""
+    return (
+        f"the driver is too old for CuPy (it takes CUDA up to {version}): install one from 580 on for CUDA 13, or "
+        "'opbox-service[cuda12]'"
+    )
+
+
+def _driver_version() -> str | None:
+    """The newest CUDA that the driver takes, such as "12.4"; None where its library does not load.
+
+    CUDA's error is the same for an old driver and for none.
+    """
     try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
+        driver, version = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+        driver.cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return None
+    return version_text(version.value)
+
+
+def version_text(version: int) -> str:
+    """A version of CUDA as people write it: 12040 as "12.4"."""
+    return f"{version // 1000}.{version % 1000 // 10}"

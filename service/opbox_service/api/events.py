@@ -105,6 +105,7 @@ class Events:
             "server": {
                 "version": about["version"],
                 "cpu": about["cpu"],
+                "gpu": about["gpu"],
                 "ready": self._pool.ready,
                 "uptime_s": round(time.monotonic() - self._begun, 1),
                 "isolation": self._settings.isolation,

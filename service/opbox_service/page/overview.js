@@ -83,7 +83,7 @@ export function overview() {
       sessions.update([], count(state.server.sessions ?? state.sessions.length));
       uptime.update([], duration(state.server.uptime_s));
       updateDevices(byDevice(state.devices), (row) => row.device);
-      write(computes, `cpu: ${state.server.cpu}`);
+      write(computes, `cpu: ${state.server.cpu}${state.server.gpu ? `; gpu: ${state.server.gpu}` : ""}`);
       sessionTable.update(state.sessions.map((session) => ({ ...session, you: state.you })));
       lastSessions.hidden = !state.you.scopes.includes("run");
       pastTable.update(state);

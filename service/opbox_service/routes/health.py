@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, Field
 
+from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.errors import NotFoundError, NotReadyError
 
@@ -83,6 +84,7 @@ class About(BaseModel):
     version: str
     extensions: list[str]
     cpu: str = Field(description="What computes on its CPU, and what to install where something is missing.")
+    gpu: str = Field(description="Its GPUs, or why they cannot be used and what to do; empty where it has none.")
 
 
 class CancelledRequest(BaseModel):
@@ -112,8 +114,8 @@ def about(place: Place, call: Call, done: Done) -> None:
 def server_metadata() -> dict[str, Any]:
     """Return the answer of `about`, made once: Python reads files each time that it is asked for a version."""
     extensions = ["binary_tensor_data"]
-    line = cpu_description().line
-    return {"name": "opbox", "version": version("opbox-service"), "extensions": extensions, "cpu": line}
+    lines = {"cpu": cpu_description().line, "gpu": gpu_description().line}
+    return {"name": "opbox", "version": version("opbox-service"), "extensions": extensions, **lines}
 
 
 def cancel(place: Place, call: Call, done: Done) -> None:

@@ -41,7 +41,7 @@ from .spawning import environment, reason_of
 from .stacks import own_frames
 from .worker import Worker
 
-__all__ = ["CodeWorker", "own_packages"]
+__all__ = ["CodeWorker", "mps_folders", "own_packages"]
 
 PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PASSED_TO_OPERATORS = tuple(
@@ -150,6 +150,7 @@ class CodeWorker(Worker):
                 *(map(str, (*kernel_folders(), *_named_files())) if gpu else ()),
                 *(str(path.absolute().parent) for path in settings.ops),
             ),
+            write=tuple(map(str, mps_folders())) if gpu else (),
             memory=settings.code_memory_bytes,
             open_files=settings.code_open_files,
             file_bytes=settings.code_file_bytes,
@@ -393,6 +394,15 @@ def _named_paths() -> dict[str, str]:
     folder, library = os.environ.get("OPBOX_CUBINS"), os.environ.get("OPBOX_CUDNN")
     paths = {"OPBOX_CUBINS": folder} if folder else {}
     return paths | ({"OPBOX_CUDNN": library} if library and os.sep in library else {})
+
+
+def mps_folders() -> list[Path]:
+    """Return the folders by which a process reaches NVIDIA's MPS server: its pipes and sockets, and shared memory.
+
+    None where no MPS server runs: CUDA then works without it.
+    """
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps").absolute()
+    return [pipes, Path("/dev/shm")] if (pipes / "control").exists() else []
 
 
 def own_packages() -> list[Path]:

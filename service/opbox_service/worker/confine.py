@@ -39,8 +39,9 @@ class Bounds:
 
     Attributes:
         user: the user id that it takes on; 0 to keep its own.
-        folder: its private one, and the only one that it may write to.
+        folder: its private one, that it may write to.
         read: files and folders that it reads, besides the system's and Python's own.
+        write: folders that it writes to besides its own.
         memory, open_files, file_bytes: of the process, and of each file.
         tasks: threads and processes.
         gpu: whether it may see one: CUDA takes address space by the terabyte, so only what is written to counts.
@@ -50,6 +51,7 @@ class Bounds:
     user: int
     folder: str
     read: tuple[str, ...]
+    write: tuple[str, ...]
     memory: int
     open_files: int
     file_bytes: int
@@ -86,7 +88,7 @@ def confine(bounds: Bounds) -> None:
     os.umask(0o077)
     _limit(bounds)
     devices = [*_DEVICES, *(glob.glob("/dev/nvidia*") if bounds.gpu else ())]
-    landlock.restrict([*read, *sys.path], [bounds.folder, *devices], network=bounds.network)
+    landlock.restrict([*read, *sys.path], [bounds.folder, *bounds.write, *devices], network=bounds.network)
     if os.geteuid() == 0:
         _drop_capabilities()
 
