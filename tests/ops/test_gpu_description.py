@@ -76,9 +76,8 @@ def test_a_driver_that_ends_the_process_that_asks_it(program: str) -> None:
     assert gpu_description._asked((sys.executable, "-I", "-S", "-c", program)) is None
 
 
-def test_a_driver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_description, "PATIENCE_S", 0.05)
-    assert gpu_description._asked((sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)")) is None
+def test_a_driver_that_does_not_answer() -> None:
+    assert gpu_description._asked((sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"), 0.05) is None
 
 
 def test_the_question_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

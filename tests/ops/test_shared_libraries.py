@@ -24,7 +24,7 @@ SOME_LIBRARY = find_library("m") or "libm.so.6"
 def without_pathfinder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine with no CUDA and no cuda-pathfinder; cuBLAS has a name that no machine has."""
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
-    monkeypatch.setattr(shared_libraries, "SONAMES", {"cublas": {13: NEW, 12: OLD}})
+    monkeypatch.setattr(shared_libraries, "_files", lambda name: [NEW, OLD])
     for variable in ("CUDA_PATH", "CUDA_HOME"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -37,7 +37,7 @@ def put(file: Path) -> Path:
 
 
 def test_the_system_s_loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_libraries, "SONAMES", {"cublas": {13: SOME_LIBRARY}})
+    monkeypatch.setattr(shared_libraries, "_files", lambda name: [SOME_LIBRARY])
     assert load_library("cublas")._name == SOME_LIBRARY
 
 
@@ -54,12 +54,27 @@ def test_cuda_s_own_folder(variable: str, folder: str, monkeypatch: pytest.Monke
     assert load_library("cublas")._name == str(file)
 
 
-def test_the_version_that_cupy_is_for_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_first_name_that_is_somewhere_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     new, old = put(tmp_path / "lib64" / NEW), put(tmp_path / "lib" / OLD)
     monkeypatch.setenv("CUDA_PATH", str(tmp_path))
     assert load_library("cublas")._name == str(new)
-    monkeypatch.setattr(shared_libraries._Preferred, "major", 12)
+    new.unlink()
     assert load_library("cublas")._name == str(old)
+
+
+def test_the_version_that_cupy_is_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    major = shared_libraries._Preferred.major
+    try:
+        for preferred, names in {
+            13: ["libcufft.so.12", "libcufft.so.11"],
+            12: ["libcufft.so.11", "libcufft.so.12"],
+        }.items():
+            shared_libraries.prefer(preferred)
+            assert shared_libraries._files("cufft") == names
+            assert shared_libraries._files("cudnn") == ["libcudnn.so.9"]
+    finally:
+        shared_libraries.prefer(major)
 
 
 def test_pathfinder_comes_first_and_need_not_find_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

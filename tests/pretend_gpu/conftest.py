@@ -48,5 +48,4 @@ def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
         raise pathfinder.DynamicLibNotFoundError(f"lib{name} is nowhere\nlooked in many places")
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", absent)
-    names = {name: {13: f"lib{name}.so.none"} for name in shared_libraries.SONAMES}
-    monkeypatch.setattr(shared_libraries, "SONAMES", names)
+    monkeypatch.setattr(shared_libraries, "_files", lambda name: [f"lib{name}.so.none"])

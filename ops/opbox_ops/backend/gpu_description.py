@@ -61,10 +61,12 @@ def _why_not(answer: dict[str, Any]) -> str | None:
     return None
 
 
-def _asked(command: Sequence[str] = (sys.executable, "-I", "-S", driver_probe.__file__)) -> dict[str, Any] | None:
+def _asked(
+    command: Sequence[str] = (sys.executable, "-I", "-S", driver_probe.__file__), patience_s: float = PATIENCE_S
+) -> dict[str, Any] | None:
     """What `driver_probe` prints; None where it does not come to that."""
     try:
-        done = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=True)
+        done = subprocess.run(command, capture_output=True, timeout=patience_s, check=True)
         answer: dict[str, Any] = json.loads(done.stdout)
     except (subprocess.SubprocessError, OSError, ValueError):
         return None
