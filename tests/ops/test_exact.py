@@ -14,7 +14,7 @@ import pytest
 import opbox as mx
 from opbox_ops.cuda import kernel
 from opbox_ops.cuda.exact import EXACT
-from opbox_ops.cuda.softmax import ROWS
+from opbox_ops.cuda.softmax import FORWARD
 from opbox_ops.cuda.triangular import SOLVE_BLOCK
 from opbox_ops.expression.cuda import formula_kernel
 from opbox_ops.expression.language import read
@@ -34,7 +34,7 @@ def test_formulas_are_compiled_with_the_option() -> None:
 
 def test_kernels_are_compiled_with_it_unless_arithmetic_takes_the_time() -> None:
     recorder = SimpleNamespace(RawKernel=lambda source, name, options: options)
-    for template, options in ((ROWS, EXACT), (SOLVE_BLOCK, ())):
+    for template, options in ((FORWARD, EXACT), (SOLVE_BLOCK, ())):
         seen: Any = kernel._compiled.__wrapped__(recorder, template, "float32", None)
         assert seen == options
 

@@ -46,7 +46,7 @@ def compiled_texts(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def write(folder: Path, source: str, architecture: str, code: bytes | None = None) -> None:
     """Put the code of a text where softmax's is looked for."""
-    options = softmax.ROWS.options
+    options = softmax.FORWARD.options
     library = str(kernel_library(source, (*OPTIONS, *options))).encode()
     (folder / cubin_name(source, options, architecture)).write_bytes(library if code is None else code)
 
@@ -56,17 +56,17 @@ def test_only_what_the_device_runs_is_read(
     folder: Path, cupy: Any, monkeypatch: pytest.MonkeyPatch, architecture: str | None
 ) -> None:
     if architecture is not None:
-        write(folder, softmax.ROWS.source("float32"), architecture)
+        write(folder, softmax.FORWARD.source("float32"), architecture)
     # The pretend device has compute capability 9.0.
-    assert compiled_texts(cupy, monkeypatch) == ([] if architecture == "sm_90" else [softmax.ROWS.name])
+    assert compiled_texts(cupy, monkeypatch) == ([] if architecture == "sm_90" else [softmax.FORWARD.name])
 
 
 def test_code_of_another_text_is_not_read(folder: Path, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(folder, softmax.ROWS.source("float32") + "\n", "sm_90")
-    write(folder, softmax.ROWS.source("float64"), "sm_90")
-    assert compiled_texts(cupy, monkeypatch) == [softmax.ROWS.name]
+    write(folder, softmax.FORWARD.source("float32") + "\n", "sm_90")
+    write(folder, softmax.FORWARD.source("float64"), "sm_90")
+    assert compiled_texts(cupy, monkeypatch) == [softmax.FORWARD.name]
 
 
 def test_what_the_driver_refuses_is_compiled(folder: Path, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(folder, softmax.ROWS.source("float32"), "sm_90", b"\xff\xfe")
-    assert compiled_texts(cupy, monkeypatch) == [softmax.ROWS.name]
+    write(folder, softmax.FORWARD.source("float32"), "sm_90", b"\xff\xfe")
+    assert compiled_texts(cupy, monkeypatch) == [softmax.FORWARD.name]
