@@ -1,11 +1,12 @@
 """Training through HTTP against the embedded engine: LeNet on 28 x 28 images, batch 100, images per second of all.
 
-Three processes train the same network: one with the engine embedded, two through a server on loopback, with its one
-token, as `opbox serve` prints it. Of these one has a session that brings no code, in a shared worker, and one a session
-with code, in a process of its own. They take turns within one run, so that all meet the same machine; a round is a
-number of whole training steps with the metric, ended by reading it. All engines compute with the same number of BLAS
-threads, by default what a server's worker takes: all cores but one. The goals: 0.9 of the embedded engine's speed over
-HTTP, and 0.95 of that with code.
+Four processes train the same network: one with the engine embedded, three through a server on loopback, with its one
+token, as `opbox serve` prints it. Of these one has a session that brings no code, in a shared worker, one a session
+with code, in a process of its own, and one sends its images with each step (OPBOX_DATASETS=0): the others' are on the
+server after the first round, which does not count. They take turns within one run, so that all meet the same machine; a
+round is a number of whole training steps with the metric, ended by reading it. All engines compute with the same number
+of BLAS threads, by default what a server's worker takes: all cores but one. The goals: 0.9 of the embedded engine's
+speed over HTTP, and 0.95 of that with code.
 
     python benchmarks/remote_vs_embedded.py [--rounds 5] [--steps 20] [--model lenet|lstm|mlp] [--isolation none]
 """
@@ -113,17 +114,18 @@ def main():
         f"{options.model}, batch {options.batch}, {options.rounds} rounds of {options.steps} steps, "
         f"{options.threads} BLAS threads; images per second"
     )
-    print(f"{'round':>6} {'embedded':>10} {'HTTP':>10} {'with code':>10} {'ratio':>7} {'code':>7}")
+    print(f"{'round':>6} {'embedded':>10} {'HTTP':>10} {'with code':>10} {'sending':>10} {'ratio':>7} {'code':>7}")
     with server(options.isolation) as (url, token):
         get(f"{url}/v2", token)
         reach = {"OPBOX_URL": url, "OPBOX_TOKEN": token}
-        children = [start(options, environment) for environment in ({}, reach, {**reach, "OPBOX_CODE": "1"})]
+        variables = ({}, reach, {**reach, "OPBOX_CODE": "1"}, {**reach, "OPBOX_DATASETS": "0"})
+        children = [start(options, environment) for environment in variables]
         speeds = []
         for number in range(options.rounds):
             # Who goes first changes from round to round.
-            order = [*range(number % 3, 3), *range(number % 3)]
+            order = [*range(number % 4, 4), *range(number % 4)]
             seconds = {child: one_round(children[child]) for child in order}
-            speeds.append([images / seconds[child] for child in range(3)])
+            speeds.append([images / seconds[child] for child in range(4)])
             show(number + 1, speeds[-1], speeds[-1][1] / speeds[-1][0], speeds[-1][2] / speeds[-1][1])
         for child in children:
             child.stdin.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -389,6 +390,30 @@ def test_the_program_at_a_live_server(live: Live) -> None:
     finally:
         with contextlib.suppress(mx.MXNetError):
             mx.disconnect()
+
+
+def test_datasets_at_a_live_server(live: Live) -> None:
+    def opbox(*words: str, token: str = "bob") -> str:
+        environment = os.environ | {"OPBOX_URL": live.url, "OPBOX_TOKEN": TOKENS[token]}
+        command = (sys.executable, "-m", "opbox.cli", "datasets", *words)
+        ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+        return ended.stdout + ended.stderr
+
+    assert "expected a token with 'run', got one with metrics" in opbox(token="monitor")
+    rows = np.arange(6, dtype=np.uint8).reshape(3, 2)
+    block = hashlib.sha256(rows.tobytes()).hexdigest()
+    array = {"shape": [3, 2], "dtype": "uint8", "block_rows": 3, "blocks": [block]}
+    assert live.call("PUT", f"/v1/blocks/{block}", {}, {"rows": rows}, owner="bob").status == 200
+    for name in ("digits", "words"):
+        answer = live.call("PUT", f"/v1/datasets/{name}", {"arrays": {"data": array}, "published": True}, owner="bob")
+        assert answer.status == 200
+    title, head, *lines = opbox().splitlines()
+    assert title.startswith("2 datasets; 6 B stored")
+    assert head.lower().split() == ["dataset", "owner", "arrays", "rows", "size", "published"]
+    assert [line.split()[:4] for line in lines] == [[name, "bob", "data", "3"] for name in ("digits", "words")]
+    assert [row["name"] for row in json.loads(opbox("--json"))["datasets"]] == ["digits", "words"]
+    assert opbox("delete", "digits", "words").splitlines() == ["deleted digits", "deleted words"]
+    assert "dataset 'digits': expected one of yours" in opbox("delete", "digits")
 
 
 def test_usage_at_a_live_server(live: Live) -> None:

@@ -153,6 +153,15 @@ def test_another_session_finds_kept_blocks_and_no_other_owner(server: Live) -> N
     other.delete(), stranger.delete()
 
 
+def test_a_session_with_code_has_its_owners_store(start: Callable[..., Live]) -> None:
+    server = start("process")
+    session = server.session("py", code=True)
+    ok(session.run({**OPEN, "blocks": []}, PUT_ALL, KEEP, x=ROWS))
+    wait_for(lambda: missing(server, "py") == [])
+    assert missing(server, "ann") == [0, 1, 2]
+    ok(session.run({**OPEN, "id": 9}, {**take(2, begin=0, end=8), "of": 9}, fetch(2)))
+
+
 def test_a_session_that_ends_amid_its_rows_leaves_what_is_whole(start: Callable[..., Live]) -> None:
     server = start("process")
     session = server.session()

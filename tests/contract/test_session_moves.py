@@ -57,6 +57,8 @@ def begin(session: Session) -> None:
         {"do": "view", "id": 51, "of": 41, "shape": [8, 16]},
         {"do": "free", "ids": [3]},  # the executor still has it
         {"do": "invoke", "op": "_random_uniform", "attrs": {"shape": "(3,)"}, "inputs": [], "outputs": [60]},
+        {"do": "dataset", "id": 70, "shape": [9, 6], "dtype": "float32"},
+        {"do": "put_rows", "id": 70, "tensor": "w", "begin": 1},
         {"do": "forward", "executor": 40, "is_train": True},
         **values,
     )
@@ -71,12 +73,15 @@ def go_on(session: Session) -> dict[str, np.ndarray]:
         {"do": "update", "op": "sgd_update", "attrs": {"lr": "0.1"}, "calls": updates},
         {"do": "invoke", "op": "_random_normal", "attrs": {"shape": "(5,)"}, "inputs": [], "outputs": [61]},
         {"do": "fetch", "id": 50, "as": "rows of w"},
+        {"do": "take_rows", "id": 71, "of": 70, "begin": 1, "end": 9},
+        {"do": "fetch", "id": 71, "as": "rows of the dataset"},
         {"do": "fetch", "id": 51, "as": "outputs before"},
         {"do": "forward", "executor": 40, "is_train": True},
         {"do": "fetch", "id": 51, "as": "outputs"},
         *({"do": "fetch", "id": id, "as": f"array {id}"} for id in (1, 2, 4, 12, 13, 14, 21, 22, 41, 42, 60, 61)),
     )
     assert answer.status == 200, answer.header
+    assert session.run({"do": "take_rows", "id": 72, "of": 70, "begin": 0, "end": 1}).status == 409  # has not come
     return answer.tensors
 
 
