@@ -21,8 +21,6 @@ OURS = {"opbox", "opbox-ops", "opbox-protocol", "opbox-service"}
 OUR_FOLDERS = {name.replace("-", "_") for name in OURS} | {"tests"}
 SCRIPTS = ("benchmarks", "examples")
 """Folders of scripts that import one another by their bare names."""
-THE_MACHINES = {"numpy", "scipy"}
-"""They belong to its CuPy and PyTorch."""
 PLUGINS = {"pytest-timeout", "pytest-xdist"}
 """Of pytest: pyproject.toml sets the first's limit, the stages run in parallel by the second. No test imports them."""
 THERE = {"python_version": "3.12", "python_full_version": "3.12.0", "extra": "", "sys_platform": "linux"}
@@ -76,7 +74,7 @@ def needed() -> set[str]:
     coming = [*OURS, *PLUGINS, *imported()]
     while coming:
         name = canonicalize_name(coming.pop())
-        if name in names or name in THE_MACHINES:
+        if name in names:
             continue
         names.add(name)
         for line in distribution(name).requires or ():
@@ -104,7 +102,7 @@ def test_an_offline_machine_lacks_nothing() -> None:
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Runs Python with the list's packages, the machine's own and the sources alone; returns what it prints."""
     site = tmp_path_factory.mktemp("site")
-    for package in (*pins(".ci/gpu-wheels.txt"), *THE_MACHINES):
+    for package in pins(".ci/gpu-wheels.txt"):
         installed = Path(str(distribution(package).locate_file("")))
         for top in {file.parts[0] for file in distribution(package).files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():
