@@ -87,7 +87,17 @@ LONG_ROWS = [
     _loss("softmax_cross_entropy", (150, 10), (150,)),
     _loss("softmax_cross_entropy", (2, 9000), (2,)),
     _loss("SoftmaxOutput", (1500, 4), (1500,), normalization="valid", use_ignore=True),
+    _loss("SVMOutput", (300, 10), (300,)),
+    _loss("SVMOutput", (2, 9000), (2,), use_linear=True),
     _loss("SoftmaxOutput", (2, 4, 30, 30), (2, 900), multi_output=True, normalization="valid"),
+    *[
+        Case("pick", {"data": shape, "index": Arg(rows, low=-3, high=40, kind="int", dtype=dtype, grad=False)}, attrs)
+        for shape, rows, dtype, attrs in (
+            ((300, 33), (300,), "float32", {"mode": "wrap"}),
+            ((2, 20, 150), (2, 150), "int32", {"axis": 1}),
+            ((2, 9000), (2,), None, {}),
+        )
+    ],
     _ctc(12, 7, [[1, 2, 2, 3, 0], [6, 6, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]]),
     _ctc(150, 5, [[1 + k % 4 for k in range(140)]], blank_label="last"),
 ]

@@ -11,6 +11,7 @@ from opbox_ops.backend import Backend, backend_for
 from opbox_ops.compute import ArraySpec, OpContext
 from opbox_ops.cuda.bias import bias_gradient, bias_parts
 from opbox_ops.cuda.channel_slices import ChannelSlices
+from opbox_ops.cuda.division import divisors
 from opbox_ops.cuda.row_blocks import RowBlocks
 from tests.cases.case import Case
 
@@ -58,6 +59,21 @@ def test_rows_keep_a_device_busy(outer: int, n: int, inner: int) -> None:
     assert n / (blocks.lanes * blocks.slices) <= 4096
     assert blocks.width * blocks.lanes <= 256
     assert blocks.slices * blocks.lanes <= n
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 7, 10, 641, 1 << 16, (1 << 30) + 1, (1 << 31) - 1])
+def test_a_multiplication_divides(number: int) -> None:
+    factor, shift = (int(np.uint32(value)) for value in divisors(number))
+    for n in {
+        0,
+        1,
+        number - 1,
+        number,
+        min(2 * number - 1, (1 << 31) - 1),
+        (1 << 31) - 1,
+        ((1 << 31) - 1) // number * number,
+    }:
+        assert ((n * factor >> 32) + n) >> shift == n // number
 
 
 @pytest.mark.parametrize("sizes", [(32, 3, 224 * 224), (32, 64, 112 * 112), (128, 2048, 49), (64, 1, 28 * 28 * 64)])

@@ -1,4 +1,4 @@
-"""softmax_cross_entropy and SoftmaxOutput's gradient on a GPU.
+"""softmax_cross_entropy, and the gradients of SoftmaxOutput and SVMOutput, on a GPU.
 
     out = -sum over rows of log softmax(data)[label]    softmax_cross_entropy; gdata = gout (softmax(data) - one_hot)
     gdata = scale (out - one_hot(label))                SoftmaxOutput
@@ -19,12 +19,13 @@ from ..accumulation import accumulation_type
 from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
-from ..loss import softmax_cross_entropy, softmax_output
+from ..loss import softmax_cross_entropy, softmax_output, svm_output
 from ..loss.softmax_cross_entropy import MIN_PROBABILITY
 from ..params import NoParams
+from .division import DIVISION, declared, divisors
 from .fours import by_rows
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar
-from .row_blocks import ROW, ROW_SIZES, RowBlocks
+from .row_blocks import APPLY, ROW, ROW_SIZES, RowBlocks
 from .softmax import ONLINE, exponentials
 
 _THREADS = 256
@@ -90,7 +91,8 @@ VALID = KernelTemplate(
 LOSS_BACK = KernelTemplate(
     "opbox_softmax_loss_back",
     "const T *out, const T *label, const T *gout, T *gdata, const A *counts, int count_parts, int classes, "
-    "int positions, int elements, A scale, A hit, A spread, int ignores, A ignored, int of_classes, int with_gout",
+    "int positions, int elements, A scale, A hit, A spread, int ignores, A ignored, int of_classes, int with_gout, "
+    + declared("classes", "positions"),
     """  extern __shared__ A scratch[];
   if (count_parts > 0) {
     const A count = block_sum(threadIdx.x < count_parts ? counts[threadIdx.x] : A(0), scratch);
@@ -104,7 +106,7 @@ LOSS_BACK = KernelTemplate(
     if (at >= elements) break;
     A value = A(out[at]);
     if (of_classes) {
-      const int number = int(at), rest = positions == 1 ? number : number / positions, row = rest / classes;
+      const int number = int(at), rest = OPBOX_QUOTIENT(number, positions), row = OPBOX_QUOTIENT(rest, classes);
       const A wanted = trunc(A(label[row * positions + number - rest * positions]));
       value -= spread;
       if (wanted == A(rest - row * classes)) value -= hit;
@@ -120,8 +122,21 @@ LOSS_BACK = KernelTemplate(
     if (first + j * blockDim.x < elements) gdata[first + j * blockDim.x] = T(value_of[j]);
 """,
     (_EXAMPLE, lambda: Moved(4 * (2 * _ELEMENTS + _ROWS), 4 * (2 * _ELEMENTS + _ROWS))),
+    declares=DIVISION,
 )
-KERNELS += [CROSS_ENTROPY, TOTAL, CROSS_ENTROPY_BACK, VALID, LOSS_BACK]
+_HINGE = """const A y = wanted == A(i) ? A(1) : A(-1), distance = margin - y * x;
+      const A beyond = distance > 0 || distance != distance ? distance : A(0);
+      gdata[at] = T((linear ? (distance > 0 ? y : A(0)) : 2 * y * beyond) * factor);"""
+SVM_BACK = KernelTemplate(
+    "opbox_svm_back",
+    f"const T *label, const T *out, T *gdata, A margin, A factor, int linear, {ROW_SIZES}, int phase",
+    f"""  const Row row = row_here(outer, n, inner, width, lanes, slices);
+  const A wanted = trunc(A(label[row.number]));
+{by_rows({"x": "A(out[at])"}, _HINGE)}""",
+    (_EXAMPLE, lambda: Moved(4 * (2 * _ELEMENTS + _ROWS), 4 * (2 * _ELEMENTS + _ROWS))),
+    declares=ROW,
+)
+KERNELS += [CROSS_ENTROPY, TOTAL, CROSS_ENTROPY_BACK, VALID, LOSS_BACK, SVM_BACK]
 
 
 def _blocks(call: CallSpec) -> RowBlocks:
@@ -195,6 +210,17 @@ def _(p: softmax_output.SoftmaxOutputParams, ctx: OpContext, inputs: Arrays, out
     sizes = map(np.int32, (count_blocks, classes, positions, out.size))
     factors = (scalar(n, dtype) for n in (scale, 1 - smooth - spread, spread))
     flags = (np.int32(p.use_ignore), ignored, np.int32(of_classes), np.int32(p.out_grad))
+    numbers = (*sizes, *factors, *flags, *divisors(classes, positions))
     arrays = (out, label, gout[0] if p.out_grad else out, outputs[0], counts)
     grid = -(-out.size // (4 * _THREADS))
-    return as_one([*calls, LOSS_BACK.call(ctx, dtype, grid, _THREADS, (*arrays, *sizes, *factors, *flags), scratch)])
+    return as_one([*calls, LOSS_BACK.call(ctx, dtype, grid, _THREADS, (*arrays, *numbers), scratch)])
+
+
+@svm_output.backward.compute(
+    "gpu", level="generated", prepares=True, accepts=lambda p, call: fits(call, *call.inputs, call.outputs[0])
+)
+def _(p: svm_output.SVMOutputParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+    (label, out), calls = contiguous(ctx, inputs)
+    factors = (scalar(p.margin, out.dtype), scalar(-p.regularization_coefficient, out.dtype), np.int32(p.use_linear))
+    blocks = RowBlocks(label.size, out.shape[-1], 1)
+    return as_one([*calls, *blocks.calls(ctx, SVM_BACK, out.dtype, (label, out, outputs[0], *factors), (APPLY,))])
