@@ -13,7 +13,8 @@ _WIDE = ("float32", "float64")
 
 
 def _sorted(op: str, **attrs: object) -> Row:
-    return Row(op, [Input((3, 7), -1, 1, "distinct")], [Input((200, 300), -1, 1, "distinct")], attrs)
+    """Rows that a block sorts, and rows that are longer than that."""
+    return Row(op, [Input((37, 7), -1, 1, "distinct")], [Input((3, 2100), -1, 1, "distinct")], attrs)
 
 
 def _matrix(op: str, kind: str, size: int = 70) -> Row:
@@ -67,6 +68,15 @@ ROWS = [
     _sorted("argsort"),
     _sorted("topk", k=3, ret_typ="both"),
     Row("_np_cumsum", [(2, 3, 4)], [(5, 70, 33)], {"axis": 1}),
+    Row(
+        "_np_cumsum",
+        [(3, 7)],
+        [(1, 17_000)],
+        {"axis": 1},
+        slack=100,
+        types=_WIDE,
+        why="Errors of 17,000 sums add up, in another order.",
+    ),
     Row("multi_sum_sq", [(3, 4), (5,)], [(70, 300), (1001,)], {"num_arrays": 2}, gradient=False),
     Row("all_finite", [(7,)], [(70, 300)], gradient=False),
     Row("multi_all_finite", [(7,), (3,)], [(70, 300), (1001,)], {"num_arrays": 2}, gradient=False),
