@@ -79,7 +79,7 @@ def test_no_thread_goes_through_many_rows() -> None:
 
 def test_scratch_is_bounded() -> None:
     spec = [ArraySpec(shape, np.dtype("float32")) for shape in ((1 << 20, 512), (50_000, 512))]
-    temps = add_rows_temps("gpu", 1 << 20, *spec)
+    temps = add_rows_temps("gpu", 1 << 20, *spec, sorts=True)
     # Of a sort 16 bytes a row and counts, and a piece for each window.
     assert sum(np.prod(t.shape, dtype=int) * np.dtype(t.dtype).itemsize for t in temps) < (1 << 20) * (
         18 + 512 * 4 / 256

@@ -3,8 +3,9 @@
 rows (n, width), where (n,) of int64, all in the table, total (size, width).
 
 On the CPU a C kernel does it as soon as there is one (`c_kernel`). Otherwise NumPy adds number by number, or row by
-row where a row is wide. The order of additions is the same in all, and so are the bits. On a GPU (`cuda.rows`) the
-rows of one position are added in their order too, more than a window of them in pieces whose sums are then added.
+row where a row is wide. The order of additions is the same in all, and so are the bits. On a GPU CuPy adds by atomics,
+in an order that differs from run to run. `cuda.row_gradients` has computes that sort the positions: the rows of one
+position are added in their order there too, more than a window of them in pieces whose sums are then added.
 benchmarks/rows_and_steps.py has the times.
 """
 
@@ -55,9 +56,9 @@ def _added_in(dtype: Any, device: str) -> np.dtype[Any]:
     return np.dtype("float64") if device != "cpu" and dtype.kind in "iu" else accumulation_type(dtype)
 
 
-def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -> list[Temp]:
+def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec, *, sorts: bool = False) -> list[Temp]:
     """Temporaries of `add_rows` for `count` rows: positions, a row's places; rows and total in the type that is added
-    in; on a GPU those of `cuda.rows`."""
+    in; with `sorts` those of `cuda.rows`, which are none where it does not take the rows."""
     wide = _added_in(total.dtype, device)
     width = size_of(rows.shape) // count if count else 0
     numbers = device == "cpu" and 0 < width < _WIDE
@@ -66,7 +67,7 @@ def add_rows_temps(device: str, count: int, rows: ArraySpec, total: ArraySpec) -
         Temp((width if numbers else 0,), "int64"),
         Temp((size_of(rows.shape) if rows.dtype != wide else 0,), wide),
         Temp((size_of(total.shape) if total.dtype != wide else 0,), wide),
-        *(adding_temps(count, width, size_of(total.shape) // width, wide) if device != "cpu" and width else []),
+        *(adding_temps(count, width, size_of(total.shape) // width, wide) if sorts and width else []),
     ]
 
 
@@ -89,7 +90,7 @@ def add_rows(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays, *,
         xp.copyto(values.reshape(rows.shape), rows, casting="unsafe")
         rows = values.reshape(rows.shape)
     if xp is not np:
-        if not add_in_order(xp, where, rows, target, adding):
+        if not (adding and add_in_order(xp, where, rows, target, adding)):
             xp.add.at(target, where, rows)
     elif not _by_kernel(where, rows, target):
         (_row_by_row if rows.shape[1] >= _WIDE else _number_by_number)(where, rows, target, index, places)

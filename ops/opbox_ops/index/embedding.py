@@ -54,15 +54,16 @@ def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> N
     take_rows(ctx.xp, inputs[1], where, outputs[0])
 
 
-def _backward_temps(p: EmbeddingParams, call: CallSpec) -> list[Temp]:
+def backward_temps(p: EmbeddingParams, call: CallSpec, *, sorts: bool = False) -> list[Temp]:
+    """The positions, and what adds the rows up."""
     gout, data = call.inputs
     count = size_of(data.shape)
-    return [Temp((count,), "int64"), *add_rows_temps(call.device, count, gout, call.outputs[1])]
+    return [Temp((count,), "int64"), *add_rows_temps(call.device, count, gout, call.outputs[1], sorts=sorts)]
 
 
 # It adds to the weight's gradient itself: a vocabulary is large beside the rows that are added to it.
-@backward.compute(temps=_backward_temps, accumulates=True)
-def _(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@backward.compute(temps=backward_temps, accumulates=True)
+def add_gradients(p: EmbeddingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, data = inputs
     where, *adding = ctx.temp
     if outputs[0] is not None and ctx.req[0] != OpReq.ADD:

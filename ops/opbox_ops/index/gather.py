@@ -138,14 +138,15 @@ def _(p: ScatterParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Non
     _no_gradient(outputs)
 
 
-def _backward_temps(p: NoParams, call: CallSpec) -> list[Temp]:
+def backward_temps(p: NoParams, call: CallSpec, *, sorts: bool = False) -> list[Temp]:
+    """Flat positions, and what adds the rows up."""
     gout, indices = call.inputs
-    adding = add_rows_temps(call.device, size_of(indices.shape[1:]), gout, call.outputs[0])
+    adding = add_rows_temps(call.device, size_of(indices.shape[1:]), gout, call.outputs[0], sorts=sorts)
     return [*_flat_temps(indices), *adding]
 
 
-@gather_backward.compute(temps=_backward_temps)
-def _(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@gather_backward.compute(temps=backward_temps)
+def add_gradients(p: NoParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     gout, indices = inputs
     if outputs[0] is not None:
         full = outputs[0].shape

@@ -63,18 +63,18 @@ def _(p: TakeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     take_rows(ctx.xp, a, positions(ctx.xp, indices, a.shape[axis], p.mode, ctx.temp[0]), outputs[0], axis)
 
 
-def _backward_temps(p: TakeParams, call: CallSpec) -> list[Temp]:
+def backward_temps(p: TakeParams, call: CallSpec, *, sorts: bool = False) -> list[Temp]:
     """The positions, as often as `a` has a table of that axis, and what adds the rows up."""
     (gout, indices), ga = call.inputs, call.outputs[0]
     tables, count = size_of(ga.shape[: p.axis % len(ga.shape)]), size_of(indices.shape)
     stack = Temp((tables, count if tables != 1 else 0), "int64")
-    adding = add_rows_temps(call.device, tables * count, gout, ga)
+    adding = add_rows_temps(call.device, tables * count, gout, ga, sorts=sorts)
     return [Temp((count,), "int64"), stack, Temp((tables,), "int64"), *adding]
 
 
 # It adds to `ga` itself: a table is large beside the rows that are added to it.
-@backward.compute(temps=_backward_temps, accumulates=True)
-def _(p: TakeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+@backward.compute(temps=backward_temps, accumulates=True)
+def add_gradients(p: TakeParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     xp, (gout, indices), ga = ctx.xp, inputs, outputs[0]
     if len(outputs) > 1 and outputs[1] is not None and ctx.req[1] != OpReq.ADD:
         outputs[1].fill(0)

@@ -129,7 +129,7 @@ def _score_temps(p: MultinomialParams, call: CallSpec) -> list[Temp]:
     count = size_of(gprob.shape)
     score = ArraySpec(gprob.shape, np.result_type(gprob.dtype, data.dtype))
     own = [Temp((count,), "int64"), Temp((count,), score.dtype), Temp((size_of(data.shape[:-1]),), "int64")]
-    return [*add_rows_temps(call.device, count, score, data), *own]
+    return [*add_rows_temps(call.device, count, score, data, sorts=call.device == "gpu"), *own]
 
 
 @backward.compute(temps=_score_temps)

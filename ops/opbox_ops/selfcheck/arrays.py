@@ -63,7 +63,20 @@ def _phase_two(op: str, mixed: bool) -> Row:
     return Row(op, inputs((3, 4)), inputs((70, 300)), {"lr": 0.1}, gradient=False, types=types)
 
 
+_POSITIONS, _MANY_POSITIONS = Input((3, 5), 0, 6, "int"), Input((70, 90), 0, 40, "int")
+"""Positions, and so many that the rows of one are added in pieces."""
+
 ROWS = [
+    Row(
+        "Embedding",
+        [_POSITIONS, (7, 3)],
+        [_MANY_POSITIONS, (41, 33)],
+        {"input_dim": 7, "output_dim": 3},
+        {"input_dim": 41, "output_dim": 33},
+        slack=10,
+    ),
+    Row("take", [(7, 3), _POSITIONS], [(41, 33), _MANY_POSITIONS], slack=10),
+    Row("gather_nd", [(3, 4, 2), Input((2, 5), 0, 2, "int")], [(41, 30, 5), Input((2, 900), 0, 3, "int")], slack=10),
     _sorted("sort"),
     _sorted("argsort"),
     _sorted("topk", k=3, ret_typ="both"),
