@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -24,7 +25,7 @@ from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
 from .fours import by_rows
-from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, compiled, contiguous, of_one_type, scalar
 from .row_blocks import APPLY, JOIN, ROW, ROW_SIZES, STATISTICS, RowBlocks
 
 _THREADS = 256
@@ -172,7 +173,40 @@ BACKWARD = KernelTemplate(
     (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
     types=tuple(WITH_BFLOAT16),
 )
-KERNELS += [FORWARD, WHOLE_WINDOW, WHOLE_MAX_BACK, BACKWARD]
+MAX_BACK = KernelTemplate(
+    "opbox_pool_max_back",
+    "const T *gout, const T *data, const T *out, T *gdata, int channels, int h, int w, int oh, int ow, int kh, int kw, "
+    "int sh, int sw, int ph, int pw",
+    """  const int number = blockIdx.y * blockDim.x + threadIdx.x;
+  if (number >= h * w * channels) return;
+  const int place = channels == 1 ? number : number / channels, channel = number - place * channels;
+  const int y = place / w, x = place - y * w;
+  const long long image = (long long)blockIdx.x * h * w * channels + channel;
+  const long long windows = (long long)blockIdx.x * oh * ow * channels + channel;
+  const A v = A(data[image + place * channels]);
+  const int end1 = min((y + ph) / sh, oh - 1), end2 = min((x + pw) / sw, ow - 1);
+  const int begin2 = max((x + pw - kw + sw) / sw, 0);
+  A sum = 0;
+  for (int o1 = max((y + ph - kh + sh) / sh, 0); o1 <= end1; ++o1)
+    for (int o2 = begin2; o2 <= end2; ++o2) {
+      const long long o = windows + (long long)(o1 * ow + o2) * channels;
+      const A top = A(out[o]);
+      if (v != top) continue;
+      bool first = true;
+      for (int b = max(o1 * sh - ph, 0); first && b <= y; ++b)
+        for (int a = max(o2 * sw - pw, 0); first && a < (b < y ? min(o2 * sw - pw + kw, w) : x); ++a)
+          first = A(data[image + (long long)(b * w + a) * channels]) != top;
+      if (first) sum += A(gout[o]);
+    }
+  gdata[image + place * channels] = T(sum);
+""",
+    (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
+    types=tuple(WITH_BFLOAT16),
+)
+"""BACKWARD of max over at most two dimensions: a block is of one image, and a thread divides four times, not ten."""
+KERNELS += [FORWARD, WHOLE_WINDOW, WHOLE_MAX_BACK, BACKWARD, MAX_BACK]
+_MAX_BLOCKS = 65535
+"""Blocks along the second dimension of a grid."""
 
 
 def _numbers(p: PoolingParams) -> tuple[Any, ...]:
@@ -245,6 +279,12 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
         arguments = (gout, data, out, gdata, ctx.temp[0])
         return as_one([*calls, *blocks.calls(ctx, WHOLE_MAX_BACK, gdata.dtype, arguments)])
     sizes = _sizes(channels, taps)
+    image = math.prod(taps.data) * channels
+    grid = gdata.size // image, -(-image // _THREADS)
+    if p.pool_type == "max" and len(taps.data) < 3 and grid[1] <= _MAX_BLOCKS:
+        function = compiled(ctx.xp, MAX_BACK, gdata.dtype.name)
+        last_two = [sizes[0], *(size for at, size in enumerate(sizes[1:]) if at % 3)]
+        return as_one([*calls, partial(function, grid, (_THREADS,), (gout, data, out, gdata, *last_two))])
     arguments = (gout, data, out, gdata, np.int32(gdata.size), *_numbers(p), _padded(p), *sizes)
     return as_one([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
 
