@@ -199,19 +199,6 @@ def test_a_verdict_of_another_driver_says_nothing(monkeypatch: pytest.MonkeyPatc
     assert (other.answers, other.finished) == ({}, False)
 
 
-def test_what_ran_when_the_machine_went_down_is_tried_once_more() -> None:
-    record = record_without(FIRST)
-    for _ in range(2):
-        assert record.lost == []
-        record.add(started=1)
-        record.add(running=[[NAME, "float32"]])
-        record = Record.of(record.path.parent, record.identity)
-        record.begin()
-    assert record.lost == [NAME]
-    again = Record.of(record.path.parent, record.identity)
-    assert again.answers[NAME, trust.ANY_TYPE] == "the process that checked it ended while it ran, twice"
-
-
 def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")

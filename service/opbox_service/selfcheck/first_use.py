@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 
 from opbox_ops.backend import Backend
 from opbox_ops.backend.select import before_first_use
@@ -37,7 +38,7 @@ def start_check(settings: Settings) -> subprocess.Popen[bytes] | None:
         return None
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
     command = [sys.executable, "-P", "-m", "opbox_service.selfcheck.command", f"{settings.gpu_selfcheck_s:g}"]
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -45,6 +46,8 @@ def start_check(settings: Settings) -> subprocess.Popen[bytes] | None:
         start_new_session=True,
         env=environment,
     )
+    threading.Thread(target=process.wait, name="opbox-selfcheck", daemon=True).start()
+    return process
 
 
 def _checks(settings: Settings) -> bool:

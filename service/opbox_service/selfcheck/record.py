@@ -49,6 +49,9 @@ class Record:
 
     def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
         self.path, self.identity = path, dict(identity)
+        self._forget()
+
+    def _forget(self) -> None:
         self.answers: dict[Name, str] = {}
         self.units: set[str] = set()
         self.finished = False
@@ -66,7 +69,7 @@ class Record:
 
     def read(self) -> None:
         """Read the file anew."""
-        self.__init__(self.path, self.identity)  # type: ignore[misc]  # everything is read again
+        self._forget()
         lines = list(_lines(self.path))
         if not lines or lines[0].get("identity") != self.identity:
             return
