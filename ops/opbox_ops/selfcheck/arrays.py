@@ -80,6 +80,8 @@ ROWS = [
     _sorted("sort"),
     _sorted("argsort"),
     _sorted("topk", k=3, ret_typ="both"),
+    Row("pick", [(3, 7), Input((3,), 0, 6, "int")], [(700, 33), Input((700,), 0, 32, "int")]),
+    Row("batch_take", [(3, 7), Input((3,), 0, 6, "int", "int32")], [(700, 33), Input((700,), 0, 32, "int", "int32")]),
     Row("_np_cumsum", [(2, 3, 4)], [(5, 70, 33)], {"axis": 1}),
     Row(
         "_np_cumsum",

@@ -74,6 +74,7 @@ ROWS = [
     Row("InstanceNorm", [(3, 5, 7), (5,), (5,)], [(30, 11, 129), (11,), (11,)], slack=10),
     Row("L2Normalization", [(3, 5, 7)], [(300, 129)], slack=10),
     Row("softmax_cross_entropy", [(5, 7), Input((5,), 0, 6, "int")], [(300, 33), Input((300,), 0, 32, "int")]),
+    Row("SVMOutput", [(5, 7), Input((5,), 0, 6, "int")], [(300, 33), Input((300,), 0, 32, "int")]),
     Row("CTCLoss", [(7, 3, 5), Input((3, 2), 1, 4, "int")], [(20, 140, 11), Input((140, 5), 1, 10, "int")], slack=10),
     *(_convolution(op) for op in ("Convolution", "Convolution_v1", "Deconvolution")),
     *(_convolution(op, cudnn_off=True) for op in ("Convolution", "Convolution_v1")),
