@@ -9,7 +9,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all test-processors fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all test-processors fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -90,6 +90,9 @@ endif
 
 gpu-counts: $(PRETEND)/.ready  ## count launches, allocations and unrecordable calls of a training step, on the pretend GPU
 	$(PRETEND_PATH) $(BIN)/python -m tests.pretend_gpu.counts
+
+gpu-launches: $(PRETEND)/.ready  ## print what each operator launches on a GPU at a large size: kernels, blocks, threads (ARGS="--only REGEX")
+	$(PRETEND_PATH) $(BIN)/python -m tests.pretend_gpu.launches $(ARGS)
 
 # In a folder of its own too: a wheel of 190 MB to 900 MB that a few tests need. Elsewhere they are skipped, and say so.
 TENSORS := .torch

@@ -1,12 +1,22 @@
-"""The large calls of operators.py: layers as networks have them, where growing a unit test's sizes makes none."""
+"""Large calls of operators: layers as networks have them, and rows of the operator table with their sizes grown."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tests.cases.case import Arg, Case
+from tests.cases.values import as_arg
+from tests.conformance.drawing import resized
+from tests.ops.one_call import call_graph
 
-__all__ = ["LARGE_CALLS"]
+from opbox_protocol.errors import MXNetError
+from opbox_service.graph.passes.infer_shape import infer_shape
+
+__all__ = ["REDUCING_CALLS", "LARGE_CALLS", "grown"]
+
+LARGE = 2**20
+FACTORS = (512, 256, 128, 64, 32, 16, 8, 4, 3, 2)
 
 
 def _boxes(count: int, size: float, columns: int = 5) -> Arg:
@@ -154,3 +164,104 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 LARGE_CALLS: dict[str, Case] = {op: Case(op, ins, attrs, ("float32",)) for op, ins, attrs in TABLE}
 """By operator."""
+
+REDUCING_CALLS: list[Case] = [
+    *(
+        Case(op, {"data": shape}, attrs, ("float32",))
+        for op in ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "norm")
+        for shape, attrs in (
+            ((65536, 16), {"axis": 0}),
+            ((64, 16384), {"axis": 1}),
+            ((16, 4096, 16), {"axis": 1}),
+            ((16, 16, 4096), {"axis": (0, 2)}),
+        )
+    ),
+    *(
+        Case(op, {"data": shape}, attrs, ("float32",))
+        for op in ("argmax", "argmin")
+        for shape, attrs in (((65536, 16), {"axis": 0}), ((64, 16384), {"axis": 1}), ((16, 4096, 16), {"axis": 1}))
+    ),
+    Case("sum", {"data": (1024, 1024)}, {}, ("float16",)),
+    Case("sum", {"data": (1024, 1024)}, {}, ("int32",)),
+    Case("moments", {"data": (16, 16, 4096)}, {"axes": (0, 2)}, ("float32",)),
+    Case("_npi_var", {"a": (65536, 16)}, {"axis": 0}, ("float32",)),
+    Case("_npi_average", {"a": (65536, 16), "weights": (65536, 16)}, {"axis": 0}, ("float32",)),
+    *(
+        Case(op, {"lhs": (16384, 64), "rhs": (1, 64)}, {}, ("float32",))
+        for op in ("broadcast_add", "broadcast_mul", "broadcast_maximum")
+    ),
+    Case("broadcast_to", {"data": (1, 64)}, {"shape": (16384, 64)}, ("float32",)),
+    Case("_npi_add", {"lhs": (16384, 64), "rhs": (64,)}, {}, ("float32",)),
+    Case("FullyConnected", {"data": (16384, 64), "weight": (16, 64), "bias": (16,)}, {"num_hidden": 16}, ("float32",)),
+    Case("softmax", {"data": (524288, 2)}, {"axis": 0}, ("float32",)),
+    Case("softmax_cross_entropy", {"data": (1024, 1000), "label": Arg((1024,), 0, 999, "int", grad=False)}),
+    Case("LayerNorm", {"data": (16384, 64), "gamma": (64,), "beta": (64,)}),
+    Case(
+        "BatchNorm",
+        {
+            "data": (8, 3, 224, 224),
+            "gamma": Arg((3,), 0.5, 1.5),
+            "beta": (3,),
+            "moving_mean": Arg((3,), grad=False),
+            "moving_var": Arg((3,), 0.5, 1.5, grad=False),
+        },
+        {"fix_gamma": False},
+        ("float32",),
+    ),
+    Case(
+        "Deconvolution",
+        {"data": (8, 16, 64, 64), "weight": (16, 3, 4, 4), "bias": (3,)},
+        {"kernel": (4, 4), "stride": (2, 2), "pad": (1, 1), "num_filter": 3, "no_bias": False},
+        ("float32",),
+    ),
+    *(
+        Case(
+            "Pooling",
+            {"data": (4, 64, 64, 64)},
+            {"global_pool": True, "pool_type": kind, "kernel": (1, 1), "layout": layout},
+            ("float32",),
+        )
+        for kind in ("avg", "max")
+        for layout in ("NCHW", "NHWC")
+    ),
+    Case(
+        "Embedding",
+        {"data": Arg((256, 64), 0, 1, "int", grad=False), "weight": (10000, 64)},
+        {"input_dim": 10000, "output_dim": 64},
+        ("float32",),
+    ),
+]
+"""Calls that bring many numbers to few, or whose rows are few: what a GPU has to share out among its processors."""
+
+
+def grown(case: Case, *, largest: bool = False) -> Case | None:
+    """The row with all its sizes grown, or those of its first axis: by the largest factor for LARGE numbers.
+
+    With `largest`, the call of these that has the most numbers.
+    """
+    calls = [_renaming(case, factor, axes) for factor in FACTORS for axes in ("all", "first")]
+
+    def count(sizes: dict[int, int]) -> int:
+        return sum(math.prod(sizes.get(d, d) for d in as_arg(arg).shape) for arg in case.inputs.values())
+
+    for sizes in sorted(calls, key=count, reverse=True) if largest else calls:
+        if sizes and count(sizes) <= 2 * LARGE and (larger := _resized(case, sizes)) is not None:
+            return larger
+    return None
+
+
+def _resized(case: Case, sizes: dict[int, int]) -> Case | None:
+    """The row with these sizes; None where that is no call of the operator, or its outputs are too large."""
+    larger = resized(case, sizes)
+    try:
+        graph = call_graph(case.op, larger.attrs, list(case.inputs))
+        inferred = infer_shape(graph, {name: tuple(arg.shape) for name, arg in larger.inputs.items()})
+    except MXNetError:
+        return None
+    return larger if sum(math.prod(shape) for shape in inferred.entries if shape) <= 8 * LARGE else None
+
+
+def _renaming(case: Case, factor: int, axes: str) -> dict[int, int]:
+    shapes = [tuple(as_arg(arg).shape) for arg in case.inputs.values()]
+    chosen = {d for shape in shapes for d in (shape if axes == "all" else shape[:1])}
+    return {d: d * factor for d in chosen if d > 1}

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import sys
@@ -31,11 +30,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.large_calls import LARGE_CALLS
+from benchmarks.large_calls import LARGE_CALLS, grown
 from benchmarks.slow_reasons import REASONS
 from tests.cases import all_cases
 from tests.cases.case import Case
-from tests.cases.values import as_arg, head_gradient, inputs
+from tests.cases.values import head_gradient, inputs
 from tests.conformance.drawing import resized
 from tests.conformance.examining import wanted_gradients
 from tests.conformance.mxnet import Oracle, OracleDiedError, RefusedError
@@ -45,10 +44,7 @@ from tests.ops.one_call import call_graph
 from opbox_ops.backend import backend_for
 from opbox_protocol.errors import MXNetError
 from opbox_service.executor import bind
-from opbox_service.graph.passes.infer_shape import infer_shape
 
-LARGE = 2**20
-FACTORS = (512, 256, 128, 64, 32, 16, 8, 4, 3, 2)
 ROUNDS = 3
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 SLOW, TOO_SLOW = 3.0, 20.0
@@ -68,32 +64,6 @@ class Timed:
     @property
     def ratio(self) -> float:
         return self.ours / self.theirs
-
-
-def grown(case: Case) -> Case | None:
-    """The row with about LARGE numbers: all its sizes grown, or those of its first axis."""
-    names = list(case.inputs)
-    for factor in FACTORS:
-        for renaming in ("all", "first"):
-            sizes = _renaming(case, factor, renaming)
-            count = sum(math.prod(sizes.get(d, d) for d in as_arg(arg).shape) for arg in case.inputs.values())
-            if not sizes or count > 2 * LARGE:
-                continue
-            larger = resized(case, sizes)
-            try:
-                graph = call_graph(case.op, larger.attrs, names)
-                inferred = infer_shape(graph, {name: tuple(arg.shape) for name, arg in larger.inputs.items()})
-            except MXNetError:
-                continue
-            if sum(math.prod(shape) for shape in inferred.entries if shape) <= 8 * LARGE:
-                return larger
-    return None
-
-
-def _renaming(case: Case, factor: int, which: str) -> dict[int, int]:
-    shapes = [tuple(as_arg(arg).shape) for arg in case.inputs.values()]
-    chosen = {d for shape in shapes for d in (shape if which == "all" else shape[:1])}
-    return {d: d * factor for d in chosen if d > 1}
 
 
 class Call:

@@ -17,7 +17,7 @@ import itertools
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -45,6 +45,8 @@ BYTES = int(os.environ.get("PRETEND_GPU_BYTES", str(4 << 30)))
 """The memory of each device."""
 FAULT = os.environ.get("PRETEND_GPU_FAULT")
 """Part of the name of kernels whose launches fail with ILLEGAL_ADDRESS: for processes that a test cannot reach into."""
+ONLY_LAUNCHES = bool(os.environ.get("PRETEND_GPU_ONLY_LAUNCHES"))
+"""Whether kernels are neither compiled nor run, and launches only noted: memory stays 0 (launches.py)."""
 PATTERN, FREED, GUARD, GUARD_BYTES = 0xAB, 0xCD, 0xEF, 512
 QUARANTINE = 64 << 20
 """Bytes of freed memory that are kept, full of FREED, so that a stale pointer shows."""
@@ -115,6 +117,9 @@ class _State:
     planned: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By the name of a call: how many of it still succeed, and the status of the one after."""
     damage: list[str] = field(default_factory=list)
+    launched: Callable[[str, Sequence[int], list[tuple[str, int]]], None] | None = None
+    """Asked with ONLY_LAUNCHES: a kernel's name, its grid and block, and its parameters as C declares them with where
+    they stand."""
 
     @property
     def current(self) -> int:
@@ -215,7 +220,7 @@ def allocate(size: int) -> int:
         raise CudaError(OUT_OF_MEMORY)
     address = int(base) + GUARD_BYTES
     ctypes.memset(base, GUARD, nbytes)
-    ctypes.memset(address, PATTERN, size)
+    ctypes.memset(address, 0 if ONLY_LAUNCHES else PATTERN, size)
     state.live[address] = (size, state.current)
     bisect.insort(state.starts, address)
     state.used[state.current] += size
@@ -270,6 +275,8 @@ def device_of(address: int) -> int | None:
 
 def queue(stream: int, work: Callable[[], None]) -> None:
     """Run work at once, note it where its stream captures, or leave it to streams that are late."""
+    if ONLY_LAUNCHES:
+        return
     if stream in state.capturing:
         state.capturing[stream].append(work)
         return

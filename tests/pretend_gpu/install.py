@@ -81,16 +81,22 @@ def _compile_by_gcc() -> None:
     compiler: Any = importlib.import_module("cupy.cuda.compiler")
     function: Any = importlib.import_module("cupy.cuda.function")
     from .compiler import CompileError, kernel_library
+    from .device import ONLY_LAUNCHES
 
     def compile_module(
         source: str, options: tuple[str, ...] = (), *, name_expressions: Any = None, **others: Any
     ) -> Any:
+        if ONLY_LAUNCHES:
+            return loaded(source.encode(), name_expressions)
         try:
             path = kernel_library(source, options, name_expressions or ())
         except CompileError as error:
             raise compiler.CompileException(str(error), source, "kernel.cu", options, "nvrtc") from None
+        return loaded(str(path).encode(), name_expressions)
+
+    def loaded(code: bytes, name_expressions: Any) -> Any:
         module = function.Module()
-        module.load(str(path).encode())
+        module.load(code)
         if name_expressions:
             module._set_mapping({name: name for name in name_expressions})
         return module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeAlias
@@ -95,6 +96,9 @@ def _memcpy_async(to: int, source: int, size: int, kind: int, stream: int) -> No
     pageable = not on_device and not (_is_pinned(to) or _is_pinned(source))
     if pageable and stream in state.capturing:
         refuse("a copy of pageable memory")
+    if device.ONLY_LAUNCHES and not on_device:
+        ctypes.memmove(to, source, size)
+        return
     # CUDA promises no more: a device that reads the host's memory by itself may copy pageable memory when the stream
     # comes to it, as it does page-locked memory.
     queue(stream, lambda: ctypes.memmove(to, source, size) and None)
@@ -275,8 +279,31 @@ class _Kernel:
         self.sizes = list(sizes[: getattr(library, f"sizes_{part}")(sizes)])
 
 
-_modules: dict[int, ctypes.CDLL] = {}
-_kernels: dict[int, _Kernel] = {}
+class _Text:
+    """A kernel that is not compiled: its name and its parameters, as its text declares them."""
+
+    def __init__(self, source: str, name: str) -> None:
+        self.name = name
+        head = re.search(rf"\b{re.escape(name.partition('<')[0])}\s*\(", source)
+        self.parameters = [] if head is None else _split(source[head.end() :])
+
+
+def _split(text: str) -> list[str]:
+    """The parameters in a text that begins behind the opening bracket."""
+    depth, parts = 0, [""]
+    for character in text:
+        depth += (character in "(<[") - (character in ")>]")
+        if depth < 0:
+            break
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+_modules: dict[int, Any] = {}
+_kernels: dict[int, Any] = {}
 _device_library: list[Any] = []
 
 
@@ -290,8 +317,11 @@ def _launcher() -> Any:
 
 
 def _load_data(data: bytes) -> int:
-    _launcher()
     number = next_id()
+    if device.ONLY_LAUNCHES:
+        _modules[number] = bytes(data).decode()
+        return number
+    _launcher()
     try:
         _modules[number] = ctypes.PyDLL(bytes(data).decode())
     except (OSError, UnicodeDecodeError):
@@ -301,7 +331,7 @@ def _load_data(data: bytes) -> int:
 
 def _get_function(module: int, name: str) -> int:
     number = next_id()
-    _kernels[number] = _Kernel(_modules[module], name)
+    _kernels[number] = (_Text if device.ONLY_LAUNCHES else _Kernel)(_modules[module], name)
     return number
 
 
@@ -342,6 +372,11 @@ def _launch(function: int, *rest: int) -> None:
     *sizes, stream, params, _extra = rest
     kernel = _kernels[function]
     note("launch", kernel.name)
+    if device.ONLY_LAUNCHES:
+        if state.launched is not None:
+            places = (ctypes.c_void_p * len(kernel.parameters)).from_address(params) if kernel.parameters else ()
+            state.launched(kernel.name, sizes, list(zip(kernel.parameters, places, strict=True)))
+        return
     if sizes[3] * sizes[4] * sizes[5] > _most_threads(kernel):
         raise CudaError(device.OUT_OF_RESOURCES)
     if sizes[6] > kernel.most_shared:
