@@ -12,7 +12,8 @@ import cupyx
 import cupyx.scipy.special
 import numpy as np
 
-from ..cuda import cublas, cublaslt, cufft, shared_libraries
+from ..cuda import cublas, cublaslt, cufft, shared_libraries, stream_scratch
+from ..cuda.array_module import ArrayModule
 from ..cuda.random import NORMAL, UNIFORM, StreamPlace, draw, write_place
 from ..cudnn import library as cudnn
 from . import graphs
@@ -137,7 +138,7 @@ class CupyBackend:
     """See Backend."""
 
     device_type = "gpu"
-    xp: Any = cupy
+    xp: Any = ArrayModule(cupy)
     special: Any = cupyx.scipy.special
 
     def __init__(self, device: int = 0) -> None:
@@ -215,6 +216,7 @@ class SessionBackend(CupyBackend):
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self._staging = Staging(cupy, self.stream, admit)
         cublas.add_workspace(self.stream.ptr, admit)
+        stream_scratch.add_stream(self.stream.ptr, admit)
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -258,5 +260,6 @@ class SessionBackend(CupyBackend):
         with contextlib.suppress(RuntimeError):
             self._staging.close()
         cublas.drop_workspace(self.stream.ptr)
+        stream_scratch.drop_stream(self.stream.ptr)
         with contextlib.suppress(RuntimeError), self.scope():
             _MEMORY.give_back(self.stream)

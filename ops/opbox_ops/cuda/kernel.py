@@ -18,11 +18,13 @@ __all__ = [
     "KERNELS",
     "MAX_ELEMENTS",
     "TYPES",
+    "WHOLE",
     "WITH_BFLOAT16",
     "KernelTemplate",
     "Moved",
     "by_thread",
     "compiled",
+    "computed_type",
     "contiguous",
     "fits",
     "of_one_type",
@@ -34,6 +36,8 @@ TYPES = {"float16": "__half", "float32": "float", "float64": "double"}
 """Element types that every kernel takes, and their names in CUDA."""
 WITH_BFLOAT16 = {**TYPES, "bfloat16": "__nv_bfloat16"}
 """Those of kernels that say so."""
+WHOLE = {"int8": "signed char", "uint8": "unsigned char", "int32": "int", "int64": "long long", "bool": "bool"}
+"""Types of whole numbers, which kernels that say so compute in 64 bits."""
 MAX_ELEMENTS = 2**31 - 1025
 """Maximum number of elements of an array: kernels count in int, up to the last thread of the last block."""
 _PROCESSORS = 132
@@ -93,9 +97,9 @@ class KernelTemplate:
 
     def source(self, dtype: Any) -> str:
         """The CUDA text for elements of a type of `types`."""
-        element = WITH_BFLOAT16[np.dtype(dtype).name]
-        prelude = _PRELUDE.format(T=element, A=TYPES[accumulation_type(dtype).name])
-        if element not in TYPES.values():
+        element = {**WITH_BFLOAT16, **WHOLE}[np.dtype(dtype).name]
+        prelude = _PRELUDE.format(T=element, A={**TYPES, **WHOLE}[computed_type(dtype).name])
+        if element == WITH_BFLOAT16["bfloat16"]:
             prelude = f"#include <cuda_bf16.h>\n{prelude}"
         return f'{prelude}{self.declares}extern "C" __global__ void {self.name}({self.parameters}) {{\n{self.body}}}\n'
 
@@ -160,9 +164,14 @@ def _size(array: ArraySpec) -> int:
     return size
 
 
+def computed_type(dtype: Any) -> np.dtype[Any]:
+    """The type that kernels compute elements of `dtype` in: `A`."""
+    return np.dtype(np.int64) if np.dtype(dtype).kind in "iub" else accumulation_type(dtype)
+
+
 def scalar(value: float, dtype: Any) -> Any:
     """A number in the type that elements of `dtype` are computed in, as a kernel's argument."""
-    return accumulation_type(dtype).type(value)
+    return computed_type(dtype).type(value)
 
 
 def threads_for(elements: int, most: int = 256) -> int:

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from ..accumulation import accumulation_type
 from ..compute import Array
@@ -32,6 +35,8 @@ def sum_to(xp: Any, value: Array, out: Array, wide: Array | None = None) -> None
     dtype = accumulation_type(out.dtype)
     target = out if dtype == out.dtype else wide if wide is not None else xp.empty(out.shape, dtype)
     lead = (1,) * (value.ndim - out.ndim)
-    value.sum(axis=axes, dtype=dtype, keepdims=True, out=target.reshape(lead + out.shape))
+    # NumPy's method takes a microsecond less than its function; on a device the function is ours.
+    add_up = value.sum if xp is np else partial(xp.sum, value)
+    add_up(axis=axes, dtype=dtype, keepdims=True, out=target.reshape(lead + out.shape))
     if target is not out:
         xp.copyto(out, target, casting="unsafe")

@@ -36,7 +36,7 @@ op = register("moments", MomentsParams, outputs=("output0", "output1"))
 backward = register_backward("_backward_moments", MomentsParams, outputs=("data",))
 
 
-def _axes(p: MomentsParams, ndim: int) -> tuple[int, ...]:
+def moment_axes(p: MomentsParams, ndim: int) -> tuple[int, ...]:
     if not p.axes:
         raise ParamError(
             f"moments: parameter 'axes': expected at least one axis, got {p.axes}; name every axis for all"
@@ -48,10 +48,10 @@ def _axes(p: MomentsParams, ndim: int) -> tuple[int, ...]:
 def _(p: MomentsParams, ins: ShapeList, outs: ShapeList) -> None:
     data = ins[0]
     if data is None:
-        _axes(p, 1 << 31)
+        moment_axes(p, 1 << 31)
         outs.merge(1, outs.merge(0, outs.merge(1, outs[0])))
         return
-    axes = _axes(p, len(data))
+    axes = moment_axes(p, len(data))
     out: Shape = reduced(data, axes, p.keepdims)
     for k in (0, 1, 0):
         out = outs.merge(k, out)
@@ -79,7 +79,7 @@ def _temps(data: int) -> Any:
         shape, dtype = call.inputs[data].shape, call.inputs[data].dtype
         whole = dtype.kind in "iu"
         wide = np.dtype(np.int64) if whole else accumulation_type(dtype)
-        mean = kept_dims(shape, _axes(p, len(shape)))
+        mean = kept_dims(shape, moment_axes(p, len(shape)))
         return [Temp(shape, wide), Temp(mean, wide), *[Temp(mean if 0 in shape else shape, wide)] * whole]
 
     return rule
@@ -99,7 +99,7 @@ def _divide(xp: Any, total: Array, n: int, scratch: Arrays) -> None:
 
 def _centre(p: MomentsParams, xp: Any, data: Array, work: Arrays) -> tuple[tuple[int, ...], int]:
     """Write data - mean and the mean to `work`; the axes, and how many elements a mean is taken over."""
-    axes = _axes(p, data.ndim)
+    axes = moment_axes(p, data.ndim)
     n = 1
     for axis in axes:
         n *= data.shape[axis]

@@ -21,7 +21,7 @@ from ..params import Bool, Field, NoParams, OptInt, Params
 from ..registry import Op, register
 from .axes import reduced
 
-__all__ = ["ArgParams"]
+__all__ = ["ArgParams", "searched_axis"]
 
 
 class ArgParams(Params):
@@ -54,7 +54,8 @@ def _channel_shapes(p: NoParams, ins: ShapeList, outs: ShapeList) -> None:
     _shapes(ArgParams(axis=1, keepdims=False), ins, outs)
 
 
-def _axis(p: Any, ndim: int) -> int | None:
+def searched_axis(p: Any, ndim: int) -> int | None:
+    """The axis that is searched along, of an array of `ndim` dimensions; None: the flattened array."""
     axis = p.axis if isinstance(p, ArgParams) else 1
     return None if axis is None else axis % ndim
 
@@ -62,7 +63,7 @@ def _axis(p: Any, ndim: int) -> int | None:
 def _search_temps(p: Any, call: CallSpec) -> list[Temp]:
     """The positions as the library gives them; and data with the axis last, where it is not."""
     data = call.inputs[0]
-    axis = _axis(p, len(data.shape))
+    axis = searched_axis(p, len(data.shape))
     if axis is None:
         return [Temp((), np.intp)]
     rest = (*data.shape[:axis], *data.shape[axis + 1 :])
@@ -77,7 +78,7 @@ def _search(name: str) -> Callable[..., None]:
         xp, (indices, *contiguous), (data,) = ctx.xp, ctx.temp, inputs
         if outputs[0].size == 0:
             return
-        axis = _axis(p, data.ndim)
+        axis = searched_axis(p, data.ndim)
         if axis is None:
             data = data.reshape(-1)
         elif contiguous:

@@ -245,7 +245,7 @@ def _spread_with(spread: Spread) -> Callable[..., None]:
     return compute
 
 
-_NUMPY = {
+NUMPY_NAMES = {
     "sum": ("_np_sum",),
     "mean": ("_npi_mean",),
     "prod": ("_np_prod", "_np_product"),
@@ -274,8 +274,8 @@ def _numpy_types(name: str) -> TypeRule:
 
 for _row in TABLE:
     _register(_row, _row.name, _row.aliases)
-    if _row.name in _NUMPY:
-        _name, *_others = _NUMPY[_row.name]
+    if _row.name in NUMPY_NAMES:
+        _name, *_others = NUMPY_NAMES[_row.name]
         _params = NumpyExtremeParams if _row.name in ("max", "min") else NumpyReduceParams
         _register(
             _row,

@@ -1,0 +1,90 @@
+"""CuPy as computes call it: its sums, products and extremes over axes are made by the kernels of `fold`.
+
+CuPy makes each result in one block, so that few results of many elements leave a device idle. What the kernels do not
+take is CuPy's: arrays that are not contiguous, no array to write to, a type that is added up in another way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..compute import LEVELS, highest_level
+from .fold import Fold, How
+from .kernel import computed_type
+from .stream_scratch import SCRATCH_BYTES, stream_scratch
+
+__all__ = ["ArrayModule"]
+
+_MIN_ELEMENTS = 1 << 13
+"""Fewer elements are one block's work."""
+
+
+@lru_cache(4096)
+def _fold_of(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype[Any]) -> Fold | None:
+    """The fold of axes, whose slices have their scratch in a stream's."""
+    fold = Fold.of(shape, [axis % len(shape) for axis in axes], dtype)
+    if fold is None or fold.n * fold.results < _MIN_ELEMENTS:
+        return None
+    return fold if fold.parts.shape[0] * fold.parts.dtype.itemsize <= SCRATCH_BYTES else None
+
+
+class ArrayModule:
+    """The module `cupy`, but for reductions that a device is made for.
+
+    Args:
+        cupy: the module.
+    """
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cupy, name)
+
+    def sum(self, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """See numpy.sum."""
+        if self._fold(How.SUM, a, axis, dtype, out):
+            return out
+        return self._cupy.sum(a, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+
+    def prod(self, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """See numpy.prod."""
+        if self._fold(How.PRODUCT, a, axis, dtype, out):
+            return out
+        return self._cupy.prod(a, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+
+    def max(self, a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """See numpy.max."""
+        if self._fold(How.MAX, a, axis, None, out):
+            return out
+        return self._cupy.max(a, axis=axis, out=out, keepdims=keepdims)
+
+    def min(self, a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """See numpy.min."""
+        if self._fold(How.MIN, a, axis, None, out):
+            return out
+        return self._cupy.min(a, axis=axis, out=out, keepdims=keepdims)
+
+    def _fold(self, how: How, a: Any, axis: Any, dtype: Any, out: Any) -> bool:
+        """Fold `a` into `out`; False: that is left to CuPy."""
+        if out is None or highest_level() == LEVELS[0] or not (a.flags.c_contiguous and out.flags.c_contiguous):
+            return False
+        added = out.dtype if dtype is None else np.dtype(dtype)
+        wide = computed_type(a.dtype)
+        exact = added == out.dtype and (
+            added == wide or (added == a.dtype and (a.dtype.kind in "iu" or how >= How.MAX))
+        )
+        axes = range(a.ndim) if axis is None else axis if isinstance(axis, Iterable) else (axis,)
+        fold = _fold_of(a.shape, tuple(axes), a.dtype) if exact else None
+        if fold is None or out.size != fold.results:
+            return False
+        memory = stream_scratch(self._cupy)
+        if memory is None:
+            return False
+        parts = self._cupy.ndarray(fold.parts.shape, fold.parts.dtype, memptr=memory)
+        fold.bind(self._cupy, how, a, out, parts)()
+        return True
