@@ -47,9 +47,11 @@ _STEP_OF_RNN = "the gates of one step: the arrays are those of all steps"
 _IN_ORDER = "an image's boxes suppress one another in order: a block an image"
 _SMALL = "a small weight beside larger ones: scratch is as large as theirs"
 _OUTPUTS = "as many threads as outputs: the input is larger, and a few of its elements are read"
-_ROWS = "open: rows"
-_SCATTER = "open: scatter"
-_ALONE = "open: one row, or a few, with a block each"
+_WINDOWS = "a thread has a window of positions, and a call's positions are few beside its arrays"
+_TILES = "tiles of a long row, whose sums follow one another"
+_MATCHES = "matches are found one after another: a block a sample"
+_RECURSION = "steps follow one another: a block a sample and direction"
+_ALONE = "a block a row of probabilities, whose running sum is one after another"
 
 _TABLE = {
     _PANEL: {
@@ -65,7 +67,10 @@ _TABLE = {
         "opbox_reflect_rows": "_linalg_gelqf",
     },
     _STEP_OF_RNN: {"opbox_lstm": "RNN", "opbox_lstm_back": "_backward_RNN"},
-    _IN_ORDER: {"opbox_suppress": "_contrib_Proposal _contrib_MultiProposal"},
+    _IN_ORDER: {
+        "opbox_suppress": "_contrib_Proposal _contrib_MultiProposal _contrib_box_nms",
+        "opbox_strike": "_contrib_Proposal _contrib_MultiProposal",
+    },
     _SMALL: {
         "opbox_lamb_direction": "_multi_lamb_update",
         "opbox_lamb_step": "_multi_lamb_update",
@@ -74,34 +79,25 @@ _TABLE = {
     },
     _OUTPUTS: {
         "opbox_resize": "_image_resize",
+        "opbox_pick": "pick",
+        "opbox_pick_by_doubles": "batch_take",
         "opbox_proposal_scores": "_contrib_Proposal _contrib_MultiProposal",
         "opbox_proposal_regions": "_contrib_Proposal _contrib_MultiProposal",
-        "opbox_psroi_pooling": "_contrib_PSROIPooling",
-        "opbox_deformable_pooling": "_contrib_DeformablePSROIPooling",
         "opbox_multibox_assign": "_contrib_MultiBoxTarget",
         "opbox_multibox_targets": "_contrib_MultiBoxTarget",
     },
-    _ROWS: {
-        "opbox_softmax_columns": "softmax",
-        "opbox_softmax_columns_back": "_backward_softmax",
-        "opbox_batch_norm": "BatchNorm",
-        "opbox_batch_norm_back": "_backward_BatchNorm",
-        "opbox_pool": "Pooling",
+    _WINDOWS: {
+        "opbox_add_rows": "_backward_Embedding _backward_take _backward_gather_nd",
+        "opbox_join_rows": "_backward_Embedding _backward_take _backward_gather_nd",
+        "opbox_column_windows": "_backward__contrib_DeformableConvolution",
     },
-    _SCATTER: {
-        "opbox_match": "_contrib_bipartite_matching",
-        "opbox_sample_boxes": "_backward_BilinearSampler _backward_SpatialTransformer "
-        "_backward__contrib_DeformableConvolution",
-        "opbox_sample_slopes": "_backward_BilinearSampler _backward_SpatialTransformer",
-        "opbox_columns_spread": "_backward__contrib_DeformableConvolution",
-        "opbox_column_slopes": "_backward__contrib_DeformableConvolution",
-        "opbox_deformable_reach": "_backward_DeformablePSROIPooling",
-    },
-    _ALONE: {
+    _TILES: {
+        "opbox_cumsum_tile_sums": "_np_cumsum _backward_np_cumsum",
         "opbox_cumsum_by_block": "_np_cumsum _backward_np_cumsum",
-        "opbox_positions": "_sample_multinomial",
-        "opbox_convolution_bias_back": "_backward_Convolution _backward_Deconvolution",
     },
+    _MATCHES: {"opbox_match": "_contrib_bipartite_matching"},
+    _RECURSION: {"opbox_ctc_recursion": "CTCLoss"},
+    _ALONE: {"opbox_positions": "_sample_multinomial"},
 }
 """By reason and kernel, the operators."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import trust
 from ..compute import LEVELS, highest_level
 from .fold import Fold, How
 from .kernel import computed_type
@@ -19,6 +20,8 @@ from .stream_scratch import SCRATCH_BYTES, stream_scratch
 
 __all__ = ["ArrayModule"]
 
+_CHECKED = {how: f"{name}/cuda.reductions" for how, name in zip(How, ("sum", "prod", "max", "min"), strict=False)}
+"""The computes whose self-check speaks for these kernels (`trust`)."""
 _MIN_ELEMENTS = 1 << 13
 """Fewer elements are one block's work."""
 
@@ -82,7 +85,8 @@ class ArrayModule:
         fold = _fold_of(a.shape, tuple(axes), a.dtype) if exact else None
         if fold is None or out.size != fold.results:
             return False
-        memory = stream_scratch(self._cupy)
+        trusted = trust.is_trusted(_CHECKED[how], a.dtype.name)
+        memory = stream_scratch(self._cupy) if trusted else None
         if memory is None:
             return False
         parts = self._cupy.ndarray(fold.parts.shape, fold.parts.dtype, memptr=memory)

@@ -47,6 +47,9 @@ def _updates(op: str, attrs: dict[str, object], mixed: bool, *last: Input) -> Ro
     return Row(op, few, many, attrs, slack=10, gradient=False, types=types)
 
 
+_NUMPY_REDUCTIONS = (
+    *("_np_sum", "_npi_mean", "_np_max", "_np_min", "_npi_norm", "_npi_var", "_npi_std", "_npi_argmax", "_npi_argmin"),
+)
 _ADAMW = {"lrs": (0.1, 0.2), "wds": (0.3, 0.0), "etas": (0.5, 1.0), "num_weights": 2}
 _LAMB = {"learning_rates": (0.1, 0.2), "wds": (0.3, 0.0), "step_count": (2, 3), "num_tensors": 2}
 _ONE = Input((1,), 0.5, 1.5, dtype="float32")
@@ -77,6 +80,16 @@ ROWS = [
     ),
     Row("take", [(7, 3), _POSITIONS], [(41, 33), _MANY_POSITIONS], slack=10),
     Row("gather_nd", [(3, 4, 2), Input((2, 5), 0, 2, "int")], [(41, 30, 5), Input((2, 900), 0, 3, "int")], slack=10),
+    *(Row(op, [(3, 7)], [(300, 130)], attrs) for op in ("sum", "argmax") for attrs in ({}, {"axis": 0}, {"axis": 1})),
+    *(Row(op, [(3, 7)], [(300, 130)]) for op in ("mean", "nansum", "max", "min", "norm", "argmin")),
+    *(
+        Row(op, [Input((3, 7), 0.5, 1.5)], [Input((700, 13), 0.9, 1.1)], {"axis": 1})
+        for op in ("prod", "nanprod", "_np_prod")
+    ),
+    *(Row(op, [(3, 7)], [(700, 33)], {"axis": 0}) for op in _NUMPY_REDUCTIONS),
+    *(Row(op, [(3, 7)], [(700, 33)], {"axis": 0}, gradient=False) for op in ("_np_any", "_np_all")),
+    Row("argmax_channel", [(3, 7)], [(30, 700)], gradient=False),
+    Row("moments", [(3, 4, 5)], [(6, 3, 2048)], {"axes": (0, 2)}),
     _sorted("sort"),
     _sorted("argsort"),
     _sorted("topk", k=3, ret_typ="both"),
