@@ -124,18 +124,20 @@ def test_every_mode_has_the_bits_of_its_batches(
     check_epochs(batches, 1)
 
 
-def network(mx: Any) -> Any:
-    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=10, name="fc")
+def network(layers: int) -> Any:
+    net = mx.sym.Variable("data")
+    for layer in range(layers):
+        net = mx.sym.FullyConnected(net, num_hidden=10, name=f"fc{layer}")
     return mx.sym.SoftmaxOutput(net, name="softmax")
 
 
-def trained(batches: Any, epochs: int, mark: Callable[[], object] = lambda: None) -> list[Any]:
+def trained(batches: Any, epochs: int, mark: Callable[[], object] = lambda: None, layers: int = 1) -> list[Any]:
     """Weights and accuracy of a training on these batches; `mark` is called before each epoch."""
     mx.random.seed(5)
-    mod = mx.mod.Module(network(mx))
+    mod = mx.mod.Module(network(layers))
     mod.bind(batches.provide_data, batches.provide_label)
     mod.init_params(mx.init.One())
-    mod.init_optimizer(optimizer_params={"learning_rate": 1e-3, "momentum": 0.9})
+    mod.init_optimizer(optimizer_params={"learning_rate": 1e-3, "momentum": 0.9, "wd": 1e-4})
     metric = mx.metric.create("acc")
     for _ in range(epochs):
         mark()
@@ -179,6 +181,20 @@ def test_later_epochs_and_a_second_program_send_numbers_of_rows(
     assert trained(batches(), 3) == expected
     assert not transport.sent
     assert max(size for commands, size in transport.take() if "forward" in commands and "bind" not in commands) < 2000
+
+
+def test_a_step_of_many_weights_states_their_parameters_once(live: Live, reach: Callable[..., Counting]) -> None:
+    def deep() -> list[Any]:
+        np.random.seed(2)
+        return trained(mx.io.NDArrayIter(FLOATS + 6, LABELS, BATCH, shuffle=True), 2, layers=20)
+
+    connection.use(None)
+    expected = deep()
+    transport = reach(live, "ann")
+    assert deep() == expected
+    commands, size = [step for step in transport.take() if "forward" in step[0]][-1]
+    assert "update" in commands
+    assert size < 2000  # 20 weights, and 20 biases without weight decay
 
 
 def test_other_arrays_by_an_operator_come_from_the_dataset_too(live: Live, reach: Callable[..., Counting]) -> None:
