@@ -131,10 +131,12 @@ def network(layers: int) -> Any:
     return mx.sym.SoftmaxOutput(net, name="softmax")
 
 
-def trained(batches: Any, epochs: int, mark: Callable[[], object] = lambda: None, layers: int = 1) -> list[Any]:
+def trained(
+    batches: Any, epochs: int, mark: Callable[[], object] = lambda: None, layers: int = 1, context: Any = None
+) -> list[Any]:
     """Weights and accuracy of a training on these batches; `mark` is called before each epoch."""
     mx.random.seed(5)
-    mod = mx.mod.Module(network(layers))
+    mod = mx.mod.Module(network(layers), context=context or mx.cpu())
     mod.bind(batches.provide_data, batches.provide_label)
     mod.init_params(mx.init.One())
     mod.init_optimizer(optimizer_params={"learning_rate": 1e-3, "momentum": 0.9, "wd": 1e-4})
@@ -181,6 +183,22 @@ def test_later_epochs_and_a_second_program_send_numbers_of_rows(
     assert trained(batches(), 3) == expected
     assert not transport.sent
     assert max(size for commands, size in transport.take() if "forward" in commands and "bind" not in commands) < 2000
+
+
+def test_slices_of_a_batch_for_several_devices(live: Live, reach: Callable[..., Counting]) -> None:
+    def parallel() -> list[Any]:
+        np.random.seed(2)
+        batches = mx.io.NDArrayIter(FLOATS + 7, LABELS, BATCH, shuffle=True)
+        return trained(batches, 2, context=[mx.cpu(0), mx.cpu(1)])
+
+    connection.use(None)
+    expected = parallel()
+    transport = reach(live, "ann")
+    assert parallel() == expected
+    commands, size = [step for step in transport.take() if "forward" in step[0]][-1]
+    assert commands.count("take_rows") == 4
+    assert "put_rows" not in commands
+    assert size < 2000
 
 
 def test_a_step_of_many_weights_states_their_parameters_once(live: Live, reach: Callable[..., Counting]) -> None:

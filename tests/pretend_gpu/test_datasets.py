@@ -5,8 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
+import opbox as mx
+from opbox import connection
+from opbox.http import HttpTransport
 from opbox_service.embedded import EmbeddedTransport
+from tests.contract.live import TOKENS, Live
+
+
+def test_two_gpus_take_their_parts_from_the_first(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("OPBOX_CODE", "0")
+    server = Live("process", tmp_path_factory.mktemp("rows"), OPBOX_WORKERS="1")
+    pixels = np.random.RandomState(2).randint(0, 256, (64, 4500)).astype(np.uint8)
+    answers = []
+    for wanted in ("1", "0"):
+        monkeypatch.setenv("OPBOX_DATASETS", wanted)
+        connection.use(HttpTransport(server.url, TOKENS["ann"]))
+        batches = mx.io.NDArrayIter(pixels, pixels[:, 0] % 10, 16)
+        net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=10), name="softmax")
+        mod = mx.mod.Module(net, context=[mx.gpu(0), mx.gpu(1)])
+        mod.bind(batches.provide_data, batches.provide_label)
+        mod.init_params(mx.init.One())
+        mod.init_optimizer(optimizer_params={"learning_rate": 1e-6})
+        for _ in range(2):
+            for batch in batches:
+                mod.forward_backward(batch)
+                mod.update()
+            batches.reset()
+        answers.append([array.asnumpy().tobytes() for array in mod.get_params()[0].values()])
+    connection.use(None)
+    assert server.stop() == 0
+    assert answers[0] == answers[1]
 
 
 def test_rows_are_gathered_on_the_device(gpu: Any) -> None:

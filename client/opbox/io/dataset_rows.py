@@ -41,8 +41,17 @@ class SharedRows:
 
     def __init__(self, sources: Sequence[RowSource]) -> None:
         self._sources = list(sources)
-        self._datasets: dict[tuple[str, str], _SessionRows | None] = {}
+        self._datasets: dict[str, _SessionRows | None] = {}
         self._suits: bool | None = None
+        self._parts: tuple[Any, dict[tuple[int, int], slice | Array]] = (None, {})
+
+    def part(self, rows: slice | Array, begin: int, end: int) -> slice | Array:
+        """Rows `begin` to before `end` of some rows: the same object for the same part, so that numbers travel once."""
+        if isinstance(rows, slice):
+            return slice(rows.start + begin, rows.start + end)
+        if self._parts[0] is not rows:
+            self._parts = rows, {}
+        return self._parts[1].setdefault((begin, end), rows[begin:end])
 
     def can_feed(self, session: Session, source: RowSource, dtype: Any) -> bool:
         """Return whether a session takes rows of a source by their numbers, as an array of this type."""
@@ -59,7 +68,14 @@ class SharedRows:
         """
         datasets = self._of(session)
         assert datasets is not None
-        datasets.take(session, source, rows, target, dtype)
+        home = session.views[0]
+        if session.device == home.device:
+            datasets.take(session, source, rows, target, dtype)
+            return
+        number = home.new_id()
+        datasets.take(home, source, rows, number, None if source.stored_dtype == source.dtype else source.dtype)
+        session.record({"do": "copy", "from": number, "to": target})
+        home.free(number)
 
     def end_pass(self) -> None:
         """Save what sessions have of the rows in their owners' stores: another pass, or another program, may come."""
@@ -80,8 +96,8 @@ class SharedRows:
         return self._suits
 
     def _of(self, session: Session) -> _SessionRows | None:
-        """The datasets in a session, opened now if they were not; None where it takes none."""
-        key = session.id, session.device
+        """The datasets in a session, on its first device, opened now if they were not; None where it takes none."""
+        key, session = session.id, session.views[0]
         if key in self._datasets:
             datasets = self._datasets[key]
             if datasets is None or datasets.failures == session.failures:

@@ -49,6 +49,10 @@ class RowsArray(HostArray):
     def _dtype(self) -> np.dtype[Any]:  # type: ignore[override]
         return self._source.dtype
 
+    def part(self, rows: slice) -> RowsArray:
+        """A part of the rows, by their positions."""
+        return RowsArray(self._source, self._shared.part(self._rows, rows.start, rows.stop), self._shared)
+
     def write_to(self, target: NDArray) -> bool:
         """Write the rows to an array of their shape by naming them; False where they have to travel themselves."""
         if not self.here or not self._shared.can_feed(target._session, self._source, target._numpy_dtype):

@@ -44,6 +44,8 @@ def slice_of(values: Any, axis: int, part: slice) -> Any:
     """A device's slice of an array of any kind along its batch axis; all of it where the axis is -1."""
     if axis < 0:
         return values
+    if isinstance(values, RowsArray) and values.here and not axis:
+        return values.part(part)
     if isinstance(values, NDArray) and not (isinstance(values, HostArray) and values.here):
         sliced: NDArray = values.slice_axis(axis=axis, begin=part.start, end=part.stop)
         shape = values.shape
