@@ -53,7 +53,8 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
         join_moments(own, parts[s * channels + c], parts[(slices + s) * channels + c],
                      parts[(2 * slices + s) * channels + c]);
     }}
-    const Moments all = moments_over_lanes(own, scratch, 1, blockDim.x);
+    const A values = phase == {STATISTICS} ? slice_count(count, slice, slices, blockDim.x) : A(count);
+    const Moments all = moments_over_lanes(own, values, scratch, 1, blockDim.x);
     if (phase == {STATISTICS}) {{
       if (threadIdx.x == 0) {{
         parts[slice * channels + c] = all.mean;

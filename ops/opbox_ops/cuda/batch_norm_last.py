@@ -36,7 +36,8 @@ STATISTICS = KernelTemplate(
     f"""{PLACE}  Moments own = {{A(0), A(0), A(0)}};
   if (c < channels) {{
 {by_channel_rows({"x": "A(data[at])"}, fours="    add_values(own, x_of, count);" + chr(10))}  }}
-  const Moments all = moments_over_lanes(own, scratch, 32, rows_at_once);
+  const A count = slice_count(rows, slice, slices, rows_at_once);
+  const Moments all = moments_over_lanes(own, count, scratch, 32, rows_at_once);
   if (row == 0 && c < channels) {{
     parts[slice * channels + c] = all.mean;
     parts[(slices + slice) * channels + c] = all.squares;
@@ -49,13 +50,13 @@ STATISTICS = KernelTemplate(
 )
 JOIN_STATISTICS = KernelTemplate(
     "opbox_batch_norm_last_join",
-    "const A *parts, A *joined, int channels, int slices",
+    f"const A *parts, A *joined, {SIZES}",
     f"""{JOIN_PLACE}  Moments own = {{A(0), A(0), A(0)}};
   if (c < channels)
     for (int s = row; s < slices; s += rows_at_once)
       join_moments(own, parts[s * channels + c], parts[(slices + s) * channels + c],
                    parts[(2 * slices + s) * channels + c]);
-  const Moments all = moments_over_lanes(own, scratch, 32, rows_at_once);
+  const Moments all = moments_over_lanes(own, A(rows), scratch, 32, rows_at_once);
   if (row > 0 || c >= channels) return;
   joined[c] = all.mean;
   joined[channels + c] = all.squares;
@@ -104,7 +105,7 @@ SUMS = KernelTemplate(
 )
 JOIN_SUMS = KernelTemplate(
     "opbox_batch_norm_last_join_sums",
-    "const A *parts, A *joined, int channels, int slices",
+    f"const A *parts, A *joined, {SIZES}",
     f"""{JOIN_PLACE}  A sum = 0, products = 0;
   if (c < channels)
     for (int s = row; s < slices; s += rows_at_once) {{
@@ -166,7 +167,7 @@ def _joined(
     _, channels, slices = sizes
     if slices == 1:
         return parts, []
-    arguments = (parts, joined, np.int32(channels), np.int32(slices))
+    arguments = (parts, joined, *map(np.int32, sizes))
     return joined, [join_slices(ctx, kernel, parts.dtype, channels, arguments)]
 
 

@@ -64,14 +64,14 @@ TOTAL = KernelTemplate(
 """,
     ("4,096 losses", lambda: Moved(4 * (_ROWS + 1), 4 * (_ROWS + 1))),
 )
-_CROSSED = """const A p = exp(z - all.top) / all.sum;
+_CROSSED = """const A p = exp(z - all.top) * inverse;
       gdata[at] = T((wanted == A(i) ? p - 1 : p) * factor);"""
 CROSS_ENTROPY_BACK = KernelTemplate(
     "opbox_cross_entropy_back",
     f"const T *gout, const T *data, const T *label, T *gdata, A *parts, {ROW_SIZES}, int phase",
     f"""  extern __shared__ A scratch[];
   const Row row = row_here(outer, n, inner, width, lanes, slices);
-{exponentials("A(data[at])")}  const A wanted = trunc(A(label[row.number])), factor = A(gout[0]);
+{exponentials("A(data[at])")}  const A wanted = trunc(A(label[row.number])), factor = A(gout[0]), inverse = 1 / all.sum;
 {by_rows({"z": "A(data[at])"}, _CROSSED)}""",
     (_EXAMPLE, lambda: Moved(4 * (2 * _ELEMENTS + _ROWS), 4 * (2 * _ELEMENTS + _ROWS))),
     declares=ROW + ONLINE,

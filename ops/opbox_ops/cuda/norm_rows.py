@@ -49,7 +49,8 @@ def _slice_moments(phases: str) -> str:
       join_moments(own, parts[s * rows + row.number], parts[(slices + s) * rows + row.number],
                    parts[(2 * slices + s) * rows + row.number]);
   }}
-  const Moments all = moments_over_lanes(own, scratch, width, lanes);
+  const A count = phase == {STATISTICS} ? slice_count(n, row.slice, slices, lanes) : A(n);
+  const Moments all = moments_over_lanes(own, count, scratch, width, lanes);
   if (phase == {STATISTICS}) {{
     if (row.lane == 0 && row.inside) {{
       parts[row.slice * rows + row.number] = all.mean;

@@ -28,8 +28,10 @@ _WARP = 32
 _MIN_BLOCKS = 264
 """Blocks that keep a device busy: two for each processor of an H100. With fewer, rows are cut into slices."""
 _WANTED_BLOCKS = 528
-_PER_LANE = 4
-"""Minimum number of a row's elements for a lane."""
+_ENOUGH_BLOCKS = 2112
+"""Blocks that fill a device twice."""
+_PER_LANE = 8
+"""Number of a row's elements for a lane, where there are enough rows; half of it where there are few."""
 _WORTH_SLICES = 32
 """Elements for a lane that a row must have more of to be cut into slices: fewer are not worth a second launch."""
 _MAX_SLICES = 512
@@ -49,7 +51,7 @@ LANES = """// What values of `lanes` threads, `width` apart, are together, for e
     if (group <= 32) return value;                                                                \\
     scratch[t] = value;                                                                           \\
     __syncthreads();                                                                              \\
-    const int first = t / group * group + t % 32;                                                 \\
+    const int first = (t & -group) + (t & 31);                                                    \\
     value = scratch[first];                                                                       \\
     for (int k = 32; k < group; k += 32) {                                                        \\
       const V other = scratch[first + k];                                                         \\
@@ -85,16 +87,20 @@ __device__ void add_values(Moments &moments, const A *x, int count) {
       if (j < count) join_moments(moments, x[j], 0, 1);
   }
 }
-__device__ Moments moments_over_lanes(const Moments &own, A *scratch, int width, int lanes) {
+// Those of all lanes, which have `count` values together.
+__device__ Moments moments_over_lanes(const Moments &own, A count, A *scratch, int width, int lanes) {
   Moments all;
-  all.count = add_over_lanes(own.count, scratch, width, lanes);
-  // Sums of distances from one value, not of the values: these may be far from 0.
-  const A base = add_over_lanes(own.count > 0 ? own.mean : A(0), scratch, width, lanes) / A(lanes);
-  const A beside = own.count > 0 ? (own.mean - base) * own.count : A(0);
-  all.mean = base + add_over_lanes(beside, scratch, width, lanes) / (all.count > 0 ? all.count : A(1));
-  const A delta = own.count > 0 ? own.mean - all.mean : A(0);
+  all.count = count;
+  all.mean = add_over_lanes(own.mean * own.count, scratch, width, lanes) / max(count, A(1));
+  const A delta = own.mean - all.mean;
   all.squares = add_over_lanes(own.squares + delta * delta * own.count, scratch, width, lanes);
   return all;
+}
+// How many of n elements a slice has that takes `lanes` of every slices * lanes.
+__device__ A slice_count(int n, int slice, int slices, int lanes) {
+  if (slices == 1) return A(n);
+  const int by = slices * lanes, whole = n / by;
+  return A(whole * lanes + max(0, min(lanes, n - whole * by - slice * lanes)));
 }
 """
 """Welford, "Note on a Method for Calculating Corrected Sums of Squares and Products" (1962); Chan, Golub and LeVeque,
@@ -108,13 +114,15 @@ struct Row {
   long long start, first, by, end;
 };
 __device__ Row row_here(int outer, int n, int inner, int width, int lanes, int slices) {
-  const int t = threadIdx.x, group = width * lanes, tiles = (inner + width - 1) / width;
-  const int tile = blockIdx.x / slices * (blockDim.x / group) + t / group;
-  const int before = tile / tiles, after = tile % tiles * width + t % width;
+  // width and lanes are powers of two; a division takes as long as a dozen elements.
+  const int t = threadIdx.x, shift = __popc(width - 1), group_shift = shift + __popc(lanes - 1);
+  const int tiles = (inner + width - 1) >> shift, block = slices == 1 ? blockIdx.x : blockIdx.x / slices;
+  const int tile = block * int(blockDim.x >> group_shift) + (t >> group_shift);
+  const int before = tiles == 1 ? tile : tile / tiles, after = ((tile - before * tiles) << shift) + (t & (width - 1));
   Row row;
   row.inside = before < outer && after < inner;
-  row.lane = t / width % lanes;
-  row.slice = blockIdx.x % slices;
+  row.lane = (t >> shift) & (lanes - 1);
+  row.slice = blockIdx.x - block * slices;
   row.number = row.inside ? before * inner + after : 0;
   row.start = row.inside ? (long long)before * n * inner + after : 0;
   row.first = row.slice * lanes + row.lane;
@@ -144,13 +152,20 @@ class RowBlocks:
     @cached_property
     def lanes(self) -> int:
         """Threads for a row's slice: a power of two."""
-        return min(THREADS // self.width, 1 << max(0, (self.n - 1) // _PER_LANE).bit_length())
+        lanes = self._lanes(_PER_LANE)
+        return lanes if self._blocks(lanes) >= _ENOUGH_BLOCKS else self._lanes(_PER_LANE // 2)
+
+    def _lanes(self, elements: int) -> int:
+        return min(THREADS // self.width, 1 << max(0, (self.n - 1) // elements).bit_length())
+
+    def _blocks(self, lanes: int) -> int:
+        tiles = self.outer * -(-self.inner // self.width)
+        return -(-tiles // (THREADS // (self.width * lanes)))
 
     @cached_property
     def row_blocks(self) -> int:
         """Blocks that have a slice of all rows."""
-        tiles = self.outer * -(-self.inner // self.width)
-        return -(-tiles // (THREADS // (self.width * self.lanes)))
+        return self._blocks(self.lanes)
 
     @cached_property
     def slices(self) -> int:
@@ -158,7 +173,7 @@ class RowBlocks:
         if self.row_blocks >= _MIN_BLOCKS or self.n <= _WORTH_SLICES * self.lanes:
             return 1
         wanted = -(-_WANTED_BLOCKS // self.row_blocks)
-        return max(1, min(wanted, self.n // (_PER_LANE * self.lanes), _MAX_SLICES))
+        return max(1, min(wanted, self.n // (_PER_LANE // 2 * self.lanes), _MAX_SLICES))
 
     @property
     def rows(self) -> int:

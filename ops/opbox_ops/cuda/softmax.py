@@ -94,7 +94,7 @@ def exponentials(z: str, end: str = "row.end") -> str:
 
 def _forward_kernel(name: str, masked: bool) -> KernelTemplate:
     """The kernel; `masked`: only elements below a row's length count, the others are 0."""
-    value = "logarithm ? z - all.top - shift : exp(z - all.top) / all.sum"
+    value = "logarithm ? z - all.top - shift : exp(z - all.top) * inverse"
     counted = """  const double length = lengths[row.number];
   // A length that is NaN leaves nothing out.
   const long long whole = length > 0 ? (length < n ? (long long)ceil(length) : n) : length <= 0 ? 0 : n;
@@ -107,7 +107,7 @@ def _forward_kernel(name: str, masked: bool) -> KernelTemplate:
         f"""  extern __shared__ A scratch[];
   const Row row = row_here(outer, n, inner, width, lanes, slices);
 {counted if masked else "  const long long end = row.end;" + chr(10)}{exponentials(_Z, "end")}\
-  const A shift = log(all.sum);
+  const A shift = log(all.sum), inverse = 1 / all.sum;
 {by_rows({"z": _Z}, f"out[at] = {'i >= end ? T(0) : ' * masked}T({value});")}""",
         (_EXAMPLE, _moved(2)),
         declares=ROW + ONLINE,
