@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import ml_dtypes
@@ -24,6 +25,7 @@ from ..layout import CHANNELS_LAST, physical_arrays, share_layout
 from ..nn.pooling import PoolingParams, backward, op, taps_of
 from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
+from .division import DIVISION, declared, divisors
 from .fours import by_rows
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, compiled, contiguous, of_one_type, scalar
 from .row_blocks import APPLY, JOIN, ROW, ROW_SIZES, STATISTICS, RowBlocks
@@ -53,12 +55,14 @@ _COUNT = """    A count = 1;
 
 FORWARD = KernelTemplate(
     "opbox_pool",
-    f"const T *data, T *out, int elements, int kind, int power, int padded, A lowest, {_SIZES}",
+    "const T *data, T *out, int elements, int kind, int power, int padded, A lowest, "
+    f"{_SIZES}, {declared('channels', 'od', 'oh', 'ow')}",
     f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
-  const int place = number / channels;
-  const int o2 = place % ow, o1 = place / ow % oh, o0 = place / (ow * oh) % od;
-  const T *image = data + (long long)(place / (ow * oh * od)) * d * h * w * channels + number % channels;
+  const int place = OPBOX_QUOTIENT(number, channels), row = OPBOX_QUOTIENT(place, ow), o2 = place - row * ow;
+  const int sheet = OPBOX_QUOTIENT(row, oh), o1 = row - sheet * oh;
+  const int image_number = OPBOX_QUOTIENT(sheet, od), o0 = sheet - image_number * od;
+  const T *image = data + (long long)image_number * d * h * w * channels + (number - place * channels);
   A value = kind == 0 ? lowest : A(0);
   for (int z = max(o0 * sd - pd, 0); z < min(o0 * sd - pd + kd, d); ++z)
     for (int y = max(o1 * sh - ph, 0); y < min(o1 * sh - ph + kh, h); ++y)
@@ -76,6 +80,7 @@ FORWARD = KernelTemplate(
   out[number] = T({_ROOT});
 """,
     (_WHAT, lambda: Moved(4 * (_DATA + _OUT), 4 * (_DATA + _OUT))),
+    declares=DIVISION,
     types=tuple(WITH_BFLOAT16),
 )
 _TAKE = f"if (kind != 0) value += {_TERM}; else if (v > value || v != v) value = v;"
@@ -133,17 +138,19 @@ WHOLE_MAX_BACK = KernelTemplate(
 )
 BACKWARD = KernelTemplate(
     "opbox_pool_back",
-    f"const T *gout, const T *data, const T *out, T *gdata, int elements, int kind, int power, int padded, {_SIZES}",
+    "const T *gout, const T *data, const T *out, T *gdata, int elements, int kind, int power, int padded, "
+    f"{_SIZES}, {declared('channels', 'd', 'h', 'w', 'sd', 'sh', 'sw')}",
     f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
-  const int channel = number % channels, place = number / channels;
-  const int x = place % w, y = place / w % h, z = place / (w * h) % d, plane = place / (w * h * d);
+  const int place = OPBOX_QUOTIENT(number, channels), channel = number - place * channels;
+  const int row = OPBOX_QUOTIENT(place, w), x = place - row * w, sheet = OPBOX_QUOTIENT(row, h), y = row - sheet * h;
+  const int plane = OPBOX_QUOTIENT(sheet, d), z = sheet - plane * d;
   const T *image = kind == 0 ? data + (long long)plane * d * h * w * channels + channel : data;
   const A v = kind == 0 || kind == 3 ? A(data[number]) : A(0);
   A sum = 0;
-  for (int o0 = max((z + pd - kd + sd) / sd, 0); o0 < od && o0 * sd <= z + pd; ++o0)
-    for (int o1 = max((y + ph - kh + sh) / sh, 0); o1 < oh && o1 * sh <= y + ph; ++o1)
-      for (int o2 = max((x + pw - kw + sw) / sw, 0); o2 < ow && o2 * sw <= x + pw; ++o2) {{
+  for (int o0 = OPBOX_QUOTIENT(max(z + pd - kd + sd, 0), sd); o0 < od && o0 * sd <= z + pd; ++o0)
+    for (int o1 = OPBOX_QUOTIENT(max(y + ph - kh + sh, 0), sh); o1 < oh && o1 * sh <= y + ph; ++o1)
+      for (int o2 = OPBOX_QUOTIENT(max(x + pw - kw + sw, 0), sw); o2 < ow && o2 * sw <= x + pw; ++o2) {{
     const int o = (((plane * od + o0) * oh + o1) * ow + o2) * channels + channel;
     const A g = A(gout[o]);
     if (kind == 2 || kind == 3 && power == 1) {{
@@ -171,23 +178,24 @@ BACKWARD = KernelTemplate(
   gdata[number] = T(sum);
 """,
     (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
+    declares=DIVISION,
     types=tuple(WITH_BFLOAT16),
 )
 MAX_BACK = KernelTemplate(
     "opbox_pool_max_back",
     "const T *gout, const T *data, const T *out, T *gdata, int channels, int h, int w, int oh, int ow, int kh, int kw, "
-    "int sh, int sw, int ph, int pw",
+    "int sh, int sw, int ph, int pw, " + declared("channels", "w", "sh", "sw"),
     """  const int number = blockIdx.y * blockDim.x + threadIdx.x;
   if (number >= h * w * channels) return;
-  const int place = channels == 1 ? number : number / channels, channel = number - place * channels;
-  const int y = place / w, x = place - y * w;
+  const int place = OPBOX_QUOTIENT(number, channels), channel = number - place * channels;
+  const int y = OPBOX_QUOTIENT(place, w), x = place - y * w;
   const long long image = (long long)blockIdx.x * h * w * channels + channel;
   const long long windows = (long long)blockIdx.x * oh * ow * channels + channel;
   const A v = A(data[image + place * channels]);
-  const int end1 = min((y + ph) / sh, oh - 1), end2 = min((x + pw) / sw, ow - 1);
-  const int begin2 = max((x + pw - kw + sw) / sw, 0);
+  const int end1 = min(OPBOX_QUOTIENT(y + ph, sh), oh - 1), end2 = min(OPBOX_QUOTIENT(x + pw, sw), ow - 1);
+  const int begin2 = OPBOX_QUOTIENT(max(x + pw - kw + sw, 0), sw);
   A sum = 0;
-  for (int o1 = max((y + ph - kh + sh) / sh, 0); o1 <= end1; ++o1)
+  for (int o1 = OPBOX_QUOTIENT(max(y + ph - kh + sh, 0), sh); o1 <= end1; ++o1)
     for (int o2 = begin2; o2 <= end2; ++o2) {
       const long long o = windows + (long long)(o1 * ow + o2) * channels;
       const A top = A(out[o]);
@@ -201,6 +209,7 @@ MAX_BACK = KernelTemplate(
   gdata[image + place * channels] = T(sum);
 """,
     (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
+    declares=DIVISION,
     types=tuple(WITH_BFLOAT16),
 )
 """BACKWARD of max over at most two dimensions: a block is of one image, and a thread divides four times, not ten."""
@@ -214,12 +223,15 @@ def _numbers(p: PoolingParams) -> tuple[Any, ...]:
     return np.int32(_KINDS.index(p.pool_type)), np.int32(p.p_value or 1)
 
 
+def _triples(taps: Taps) -> list[tuple[int, ...]]:
+    """Data, windows, kernel, stride and padding along three dimensions."""
+    lists = (taps.data, taps.out, taps.kernel, taps.stride, taps.pad)
+    return [(k,) * (3 - len(values)) + values for values, k in zip(lists, (1, 1, 1, 1, 0), strict=True)]
+
+
 def _sizes(channels: int, taps: Taps) -> tuple[Any, ...]:
     """The numbers that _SIZES declares."""
-    lists = (taps.data, taps.out, taps.kernel, taps.stride, taps.pad)
-    fill = (1, 1, 1, 1, 0)
-    padded = [n for values, k in zip(lists, fill, strict=True) for n in (k,) * (3 - len(values)) + values]
-    return tuple(np.int32(n) for n in (channels, *padded))
+    return tuple(map(np.int32, (channels, *chain(*_triples(taps)))))
 
 
 def _accepts(p: PoolingParams, call: CallSpec, *arrays: ArraySpec) -> bool:
@@ -258,7 +270,8 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
         arguments = (data, out, ctx.temp[0], *_numbers(p), lowest)
         blocks = _whole(p, ctx.call.inputs[0], ctx.call.outputs[0])
         return as_one([*calls, *blocks.calls(ctx, WHOLE_WINDOW, data.dtype, arguments)])
-    arguments = (data, out, np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(channels, taps))
+    numbers = (np.int32(out.size), *_numbers(p), _padded(p), lowest, *_sizes(channels, taps))
+    arguments = (data, out, *numbers, *divisors(channels, *_triples(taps)[1]))
     return as_one([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
 
 
@@ -278,14 +291,16 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
         blocks = _whole(p, ctx.call.outputs[0], ctx.call.inputs[0])
         arguments = (gout, data, out, gdata, ctx.temp[0])
         return as_one([*calls, *blocks.calls(ctx, WHOLE_MAX_BACK, gdata.dtype, arguments)])
-    sizes = _sizes(channels, taps)
+    sizes, (size, _, _, stride, _) = _sizes(channels, taps), _triples(taps)
     image = math.prod(taps.data) * channels
     grid = gdata.size // image, -(-image // _THREADS)
     if p.pool_type == "max" and len(taps.data) < 3 and grid[1] <= _MAX_BLOCKS:
         function = compiled(ctx.xp, MAX_BACK, gdata.dtype.name)
-        last_two = [sizes[0], *(size for at, size in enumerate(sizes[1:]) if at % 3)]
-        return as_one([*calls, partial(function, grid, (_THREADS,), (gout, data, out, gdata, *last_two))])
-    arguments = (gout, data, out, gdata, np.int32(gdata.size), *_numbers(p), _padded(p), *sizes)
+        last_two = [sizes[0], *(number for at, number in enumerate(sizes[1:]) if at % 3)]
+        numbers = (*last_two, *divisors(channels, size[2], *stride[1:]))
+        return as_one([*calls, partial(function, grid, (_THREADS,), (gout, data, out, gdata, *numbers))])
+    numbers = (np.int32(gdata.size), *_numbers(p), _padded(p), *sizes, *divisors(channels, *size, *stride))
+    arguments = (gout, data, out, gdata, *numbers)
     return as_one([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
 
 
