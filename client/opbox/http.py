@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol import wire
+from opbox_protocol import routes, wire
 from opbox_protocol.batch_json import batch_json
 from opbox_protocol.errors import (
     AuthenticationError,
@@ -33,6 +33,7 @@ from opbox_protocol.errors import (
 from opbox_protocol.transport import Reply
 
 from . import address
+from .call_numbers import CallNumbers
 from .forks import AfterFork
 from .not_opbox import HttpAnswer, is_of_opbox, is_refusal_of_opbox, not_opbox_error
 from .proxies import proxy_for
@@ -42,8 +43,18 @@ __all__ = ["HttpTransport"]
 
 RESTART_S = 0.25
 """Seconds between two attempts to reach a server that was reachable before."""
+FIRST_TRIES = 3
+"""Number of attempts to get an answer of a server that has never answered."""
+IDLE_S = 15.0
+"""Seconds after which an unused connection is replaced: what is between may have forgotten it."""
+PROBE_S, PROBES = 5, 4
+"""Seconds between two probes of a connection that has been silent for IDLE_S, and their number."""
+UNACKNOWLEDGED_S = 45
+"""Seconds in which the other side has to acknowledge what was sent to it."""
 LONGEST_PAUSE_S = 10.0
 """Maximum seconds to wait for a server's Retry-After."""
+UNANSWERED = (408, 502, 504, 524)
+"""Statuses of gateways that got no answer of the server's, or did not wait for it."""
 SHOWN_BYTES = 4096
 """Number of bytes to read of an answer that is not opbox's, to describe it."""
 
@@ -56,7 +67,7 @@ class HttpTransport(AfterFork):
         token: the bearer token, or None.
         timeout: seconds to wait for an answer; by default OPBOX_TIMEOUT or 600.
         patience: seconds to try again when the server restarts (it answers 503 and Retry-After, or nothing listens
-            where it did before); by default OPBOX_PATIENCE or 30.
+            where it did before), or the connection breaks; by default OPBOX_PATIENCE or 30.
         read_token: asked for another token when the server refuses this one, as after its restart.
 
     A proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) is used for servers on other machines.
@@ -97,7 +108,8 @@ class HttpTransport(AfterFork):
         self._timeout = timeout if timeout is not None else float(os.environ.get("OPBOX_TIMEOUT", "600"))
         self._patience = patience if patience is not None else float(os.environ.get("OPBOX_PATIENCE", "30"))
         self._answered: float | None = None
-        self._idle: list[socket.socket] = []
+        self._numbers = CallNumbers()
+        self._idle: list[tuple[socket.socket, float]] = []
         self._lock = threading.Lock()
         self._closed = False
         self.requests = 0
@@ -114,28 +126,60 @@ class HttpTransport(AfterFork):
     ) -> Reply:
         """Make one call; see `Transport`. Safe to call from several threads, each on a connection of its own.
 
-        While the server restarts it waits, and tries again: up to `patience` seconds, and not for a DELETE, as what
-        that ends is gone with the server.
+        While the server restarts, or the connection breaks, it tries again: up to `patience` seconds, and not for a
+        DELETE, as what that ends is gone with the server. A session's calls have numbers, so that they run once.
         """
+        once = method == "POST" and path.startswith(routes.SESSIONS)
+        number = self._numbers.begin() if once else None
         token, renewed, begun = self._token, False, time.monotonic()
-        until = begun + self._patience
-        while True:
-            try:
-                return self._call(method, path, header, tensors, begun)
-            except AuthenticationError:
-                if renewed or not self._has_another_token(token):
-                    raise
-                renewed = True
-            except (NotReadyError, TransportError) as error:
-                pause = error.retry_after
-                if pause is None or method == "DELETE" or time.monotonic() + pause > until:
-                    raise
-                time.sleep(pause)
+        tries, until = 0, 0.0
+        try:
+            while True:
+                attempt = time.monotonic()
+                try:
+                    return self._call(method, path, header, tensors, begun, number)
+                except AuthenticationError:
+                    if renewed or not self._has_another_token(token):
+                        raise
+                    renewed = True
+                except (NotReadyError, TransportError) as error:
+                    now = time.monotonic()
+                    if not tries or now - attempt > self._patience:  # a connection that lived is a new beginning
+                        until = now + self._patience
+                    pause = self._pause(error, method, tries)
+                    if pause is None or now + pause > until:
+                        self._note_tries(error, tries, now - begun)
+                        raise
+                    if number is not None and isinstance(error, NotReadyError):  # an answer: the next is another's
+                        self._numbers.end(number)
+                        number = self._numbers.begin()
+                    tries += 1
+                    time.sleep(pause)
+        finally:
+            if number is not None:
+                self._numbers.end(number)
+
+    def _pause(self, error: MXNetError, method: str, tries: int) -> float | None:
+        """Seconds until the next attempt, after so many that failed; None to give up."""
+        pause, broken = error.retry_after, isinstance(error, TransportError) and error.retry_after == 0
+        if pause is None or self._patience <= 0:
+            return None
+        if method == "DELETE" and (tries or not broken):
+            return None
+        if self._answered is None and broken and tries + 1 >= FIRST_TRIES:
+            return None
+        return max(pause, min(RESTART_S, 0.01 * 2**tries)) if tries else pause
+
+    def _note_tries(self, error: MXNetError, tries: int, seconds: float) -> None:
+        """Add to the error of a broken connection how often the call was tried."""
+        if tries and isinstance(error, TransportError) and self._answered is not None and error.retry_after == 0:
+            error.reword(f"{error}; tried {tries + 1} times in {seconds:.0f} s (OPBOX_PATIENCE sets how long to try)")
 
     def become_childs(self) -> None:
         """Forget the parent's connections after a fork; open new ones."""
         self._lock = threading.Lock()
         self._idle = []
+        self._numbers = CallNumbers()
 
     def another(self) -> HttpTransport:
         """Return another transport to the same server, with connections of its own."""
@@ -170,8 +214,9 @@ class HttpTransport(AfterFork):
         header: Mapping[str, Any] | None,
         tensors: Mapping[str, np.ndarray[Any, Any]] | None,
         begun: float,
+        number: int | None,
     ) -> Reply:
-        headers = dict(self._headers)
+        headers = {**self._headers, **self._numbers.headers(number)}
         chunks: list[Any] = []
         if header is not None or tensors is not None:
             head, buffers = wire.encode(header or {}, tensors or {}, "inputs", batch_json)
@@ -188,9 +233,9 @@ class HttpTransport(AfterFork):
             body = _read(response)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            if isinstance(error, TimeoutError):
+            if _timed_out(error):
                 raise self._unreachable(error, begun) from error
-            raise TransportError(f"{self.address}: the server broke off its answer to {method} {path}") from error
+            raise _again(TransportError(f"{self.address}: the answer to {method} {path} was broken off")) from error
         if response.will_close:
             connection.close()
         else:
@@ -202,7 +247,9 @@ class HttpTransport(AfterFork):
             sent = int(headers.get("Content-Length", "0"))
             answer = _http_answer(response, body, self.address, method, path, sent)
             foreign = not_opbox_error(answer)
-            raise _with_pause(foreign, response) if answer.status in (429, 503) else foreign
+            if answer.status in (429, 503):
+                raise _with_pause(foreign, response)
+            raise _again(foreign) if answer.status in UNANSWERED and self._answered is not None else foreign
         self._answered = time.monotonic()
         if isinstance(reply, MXNetError):
             raise reply
@@ -233,16 +280,17 @@ class HttpTransport(AfterFork):
             else:
                 return response, connection
 
-    def _unreachable(self, error: Exception, begun: float) -> TransportError:
+    def _unreachable(self, error: Exception, begun: float) -> MXNetError:
         """The error for a call, `begun` at that time, that no answer came to."""
         now = time.monotonic()
-        if isinstance(error, TimeoutError):
+        if _timed_out(error):
             return TransportError(
                 f"{self.address}: no answer within {self._timeout:g} s; OPBOX_TIMEOUT sets how long to wait"
             )
         if self._proxy is not None:
             way = f"not reached through the proxy {self._proxy}: {error!r}"
-            return TransportError(f"{self.address}: {way}; NO_PROXY names hosts that need none")
+            unreached = TransportError(f"{self.address}: {way}; NO_PROXY names hosts that need none")
+            return unreached if self._answered is None else _again(unreached)
         if isinstance(error, ConnectionRefusedError):
             if self._answered is None:
                 return TransportError(f"{self.address}: nothing listens there; start a server with `opbox serve`")
@@ -267,27 +315,36 @@ class HttpTransport(AfterFork):
             and self._answered is None
             and isinstance(error, ConnectionResetError | http.client.BadStatusLine)
         ):
-            return TransportError(
-                f"{self.address}: the server there closed the connection without an answer in HTTP: if it speaks TLS, "
-                "its URL begins with https://"
+            return _again(
+                TransportError(
+                    f"{self.address}: the server there closed the connection without an answer in HTTP: if it speaks "
+                    "TLS, its URL begins with https://"
+                )
             )
         if isinstance(error, socket.gaierror):
             return TransportError(f"{self.address}: the host's name is not known here ({error.strerror})")
-        if self._answered is not None and isinstance(error, http.client.RemoteDisconnected | ConnectionError):
-            return TransportError(
-                f"{self.address}: the server there, whose last answer came {now - self._answered:.0f} s ago, closed "
-                f"the connection {now - begun:.1f} s into this call, without an answer: it has ended or was killed, "
-                "or a gateway in between gave up"
+        if self._answered is None:
+            return TransportError(f"{self.address}: the server could not be reached: {error!r}")
+        if isinstance(error, http.client.HTTPException | ConnectionError):
+            return _again(
+                TransportError(
+                    f"{self.address}: the server there, whose last answer came {now - self._answered:.0f} s ago, "
+                    f"closed the connection {now - begun:.1f} s into this call, without an answer: it has ended or was "
+                    "killed, or a gateway in between gave up"
+                )
             )
-        return TransportError(f"{self.address}: the server could not be reached: {error!r}")
+        return _again(TransportError(f"{self.address}: the server could not be reached: {error!r}"))
 
     def _connection(self, begun: float) -> tuple[socket.socket, bool]:
         """A connection that is idle, or a fresh one; and whether it is fresh."""
         with self._lock:
             if self._closed:
                 raise TransportError(f"{self.address}: the connection was closed; connect again")
-            if self._idle:
-                return self._idle.pop(), False
+            while self._idle:
+                connection, since = self._idle.pop()
+                if time.monotonic() - since < IDLE_S:
+                    return connection, False
+                connection.close()
         try:
             return self._connect(), True
         except OSError as error:
@@ -298,7 +355,7 @@ class HttpTransport(AfterFork):
         place = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
         connection = socket.create_connection(place, timeout=self._timeout)
         try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _set_options(connection)
             if self._tls is None:
                 return connection
             if proxy is not None:
@@ -311,7 +368,7 @@ class HttpTransport(AfterFork):
     def _keep(self, connection: socket.socket) -> None:
         with self._lock:
             if not self._closed:
-                self._idle.append(connection)
+                self._idle.append((connection, time.monotonic()))
                 return
         connection.close()
 
@@ -320,8 +377,35 @@ class HttpTransport(AfterFork):
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection, _ in idle:
             connection.close()
+
+
+def _set_options(connection: socket.socket) -> None:
+    """Send small requests at once, and notice that the other side is gone though nothing says so."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", int(IDLE_S)),
+        ("TCP_KEEPALIVE", int(IDLE_S)),  # macOS's name of the same
+        ("TCP_KEEPINTVL", PROBE_S),
+        ("TCP_KEEPCNT", PROBES),
+        ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_S * 1000),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _again(error: MXNetError) -> MXNetError:
+    """The error of a call that may be made again at once."""
+    error.retry_after = 0.0
+    return error
+
+
+def _timed_out(error: Exception) -> bool:
+    """Return whether OPBOX_TIMEOUT has passed; a connection that the system gave up has an errno."""
+    return isinstance(error, TimeoutError) and error.errno is None
 
 
 def _read(response: http.client.HTTPResponse) -> Any:

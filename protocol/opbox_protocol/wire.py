@@ -31,6 +31,8 @@ from .strict_json import strict_json
 
 __all__ = [
     "ALIGNMENT",
+    "ANSWERED",
+    "CALL",
     "HEADER_LENGTH",
     "Frame",
     "Limits",
@@ -44,6 +46,10 @@ __all__ = [
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 """The HTTP header that carries the length of the JSON part, in bytes."""
+CALL = "Opbox-Call"
+"""The HTTP header that numbers a call: made again under its number, it gets the answer of the first time."""
+ANSWERED = "Opbox-Answered"
+"""The HTTP header that says up to which number all answers have come."""
 ALIGNMENT = 64
 
 _quoted: Callable[[str], str] = json.encoder.encode_basestring

@@ -182,6 +182,12 @@ class Settings(BaseSettings):
     max_owner_buffer_bytes: int = Field(
         default=4 * GIB, ge=1 << 16, description="Maximum bytes of an owner's bodies and answers in transfer."
     )
+    max_kept_bytes: int = Field(
+        default=64 << 20,
+        ge=0,
+        description="Maximum bytes of an owner's answers to keep until the client has them; at most a quarter of the "
+        "owner's transfer buffers.",
+    )
     max_json_bytes: int = Field(
         default=64 << 20, ge=1024, description="Maximum bytes of a body or answer that is all JSON."
     )

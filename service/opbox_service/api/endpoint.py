@@ -25,8 +25,9 @@ from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
 from .http_protocol import RECEIVE_INTO
+from .kept_answers import CallName, KeptAnswers, NumberedCall
 from .metrics import Metrics
-from .receiving import content_length, copy, header_length, non_finite, receive_into, receive_small
+from .receiving import content_length, copy, drop_body, header_length, non_finite, receive_into, receive_small
 from .request_context import Disconnected, Receive, RequestContext, Scope, Send
 from .sending import WORTH_COMPRESSING, asks_for_graph, send_answer, send_compressed, send_stream, sentence, takes_gzip
 
@@ -34,6 +35,9 @@ __all__ = ["ApiState", "Endpoint"]
 
 WATCHED_S = 0.05
 """Seconds after which the server checks whether the client is still connected."""
+
+DROPPED = 1 << 20
+"""Bodies up to this many bytes are read to their end where they are not needed."""
 
 _URGENCY = re.compile(rb"(?:^|[,\s])u=([0-7])(?![0-9])")
 
@@ -59,8 +63,9 @@ class Endpoint:
         books: the quotas of owners.
 
     Attributes:
-        bytes, bytes_of_owner: of bodies and unread answers, of all owners and by owner.
+        bytes, bytes_of_owner: of bodies, unread answers and kept ones, of all owners and by owner.
         most_bytes: how many they may be.
+        kept: the answers of numbered calls.
     """
 
     def __init__(self, server: ApiState, settings: Settings, metrics: Metrics, books: Books) -> None:
@@ -70,6 +75,7 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
+        self.kept = KeptAnswers(self._most_kept, self.count)
         self.bytes_of_owner: dict[str, int] = {}
         self.bytes = 0
         self.most_bytes = buffer_bytes(settings)
@@ -100,22 +106,29 @@ class Endpoint:
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
             request.non_finite = non_finite(accept)
-            if route.method == "POST":
+            self.kept.acknowledge(identity.owner, headers)
+            name = self.kept.name(headers)
+            call = None if name is None else self.kept.find(identity.owner, name, scope["path"])
+            if route.method == "POST" and call is None:
                 self._books.check_time(identity.owner)
             account = self._books.accounts.of(identity.owner)
             request.weight = account.weight if identity.weight is None else identity.weight
             urgency = _URGENCY.search(headers[b"priority"]) if b"priority" in headers else None
             request.interactive = (account.urgency if urgency is None else int(urgency[1])) <= USUAL_URGENCY
-            body = _Bodies(self, identity.owner, account.buffer_bytes)
-            body.take(length or 0)
-            try:
-                into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
-                request.body = await self._body(request, length, headers, receive, into, body.take)
-                context.whole = True
-                context.received = len(request.view)
-                response = await self._answer(request, receive)
-            finally:
-                self.count(identity.owner, -body.counted)
+            if call is not None:
+                await self._drop_body(length, headers, receive, context)
+                response = await self._answer_again(call, request, receive)
+            else:
+                body = _Bodies(self, identity.owner, account.buffer_bytes)
+                body.take(length or 0)
+                try:
+                    into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
+                    request.body = await self._body(request, length, headers, receive, into, body.take)
+                    context.whole = True
+                    context.received = len(request.view)
+                    response = await self._call(request, receive, name)
+                finally:
+                    self.count(identity.owner, -body.counted)
         size = response.size
         try:
             self.count(identity.owner, size)
@@ -159,22 +172,74 @@ class Endpoint:
             else:
                 del self.bytes_of_owner[owner]
 
-    async def _answer(self, request: RawRequest, receive: Receive) -> RawResponse:
+    def _most_kept(self, owner: str) -> int:
+        """Maximum bytes of an owner's kept answers."""
+        return min(self._settings.max_kept_bytes, self._books.accounts.of(owner).buffer_bytes // 4)
+
+    async def _drop_body(
+        self, length: int | None, headers: dict[bytes, bytes], receive: Receive, context: RequestContext
+    ) -> None:
+        """Drop the body of a call that has come before; a large one is answered first, and its connection ends."""
+        if length == 0 or (length is None and b"transfer-encoding" not in headers):
+            context.whole = True
+        elif length is None or length > DROPPED:
+            context.last = True
+        else:
+            context.received = await drop_body(receive)
+            context.whole = True
+
+    async def _call(self, request: RawRequest, receive: Receive, name: CallName | None) -> RawResponse:
+        """Make a call; one with a number runs once, however often it comes."""
+        if name is None:
+            return await self._answer(request, receive)
+        call = self.kept.find(request.owner, name, request.path)
+        if call is not None:  # it has come on another connection meanwhile
+            request.release()
+            return await self._answer_again(call, request, receive)
+        call = self.kept.begin(request.owner, name, request.path)
+        try:
+            response = await self._answer(request, receive, call)
+        except BaseException as error:
+            self.kept.fail(request.owner, name, call, error)
+            raise
+        return self.kept.finish(request.owner, name, call, response)
+
+    async def _answer_again(self, call: NumberedCall, request: RawRequest, receive: Receive) -> RawResponse:
+        """The answer of a call that has come before, when it is there."""
+        call.join()
+        watching = asyncio.create_task(_watch(receive, call.leave))
+        try:
+            return await call.answer()
+        except asyncio.CancelledError:
+            raise _stopped(request) from None
+        finally:
+            watching.cancel()
+
+    async def _answer(self, request: RawRequest, receive: Receive, call: NumberedCall | None = None) -> RawResponse:
         """The worker's answer. A client that goes away meanwhile, or another request, stops the work."""
         key = (request.owner, request.request_id)
         self._under_way[key] = request
         loop = asyncio.get_running_loop()
         watching: list[asyncio.Task[None]] = []
 
+        def cancel() -> None:
+            request.cancel(CancelledError(f"{request}: its client went away"))
+
+        gone = cancel
+        if call is not None:
+            call.join()
+            call.cancel_by(cancel)
+            gone = call.leave
+
         def watch() -> None:
-            watching.append(loop.create_task(_watch(request, receive)))
+            watching.append(loop.create_task(_watch(receive, gone)))
 
         # A task costs as much as a small call, so that only those get one that take a while.
         timer = loop.call_later(WATCHED_S, watch)
         try:
             return await self._pool.call(request)
         except asyncio.CancelledError:  # the server stops, and has waited for long enough
-            error = NotReadyError(f"{request}: expected an answer before the server stopped, got none: try again")
+            error = _stopped(request)
             request.cancel(error)
             raise error from None
         finally:
@@ -282,6 +347,10 @@ class _Bodies:
         self._limit = min(limit, endpoint.most_bytes * 3 // 4)
         self.counted = 0
 
+    @property
+    def _used(self) -> int:
+        return self._endpoint.bytes_of_owner.get(self._owner, 0)
+
     def take(self, nbytes: int) -> None:
         """Count `nbytes` more.
 
@@ -292,7 +361,11 @@ class _Bodies:
         if not nbytes:  # without a body it may be what ends the others
             return
         endpoint = self._endpoint
-        used = endpoint.bytes_of_owner.get(self._owner, 0)
+        if self._used + nbytes > self._limit:
+            endpoint.kept.make_place(self._owner, self._used + nbytes - self._limit)
+        if endpoint.bytes + nbytes > endpoint.most_bytes:
+            endpoint.kept.make_place(None, endpoint.bytes + nbytes - endpoint.most_bytes)
+        used = self._used
         if used + nbytes > self._limit:
             raise QuotaError(
                 f"transfer buffers: expected at most {self._limit} bytes of an owner's bodies and unread answers, got "
@@ -307,10 +380,12 @@ class _Bodies:
         self.counted += nbytes
 
 
-async def _watch(request: RawRequest, receive: Receive) -> None:
-    """Stop a request whose client goes away."""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            request.cancel(CancelledError(f"{request}: its client went away"))
-            return
+def _stopped(request: RawRequest) -> NotReadyError:
+    return NotReadyError(f"{request}: expected an answer before the server stopped, got none: try again")
+
+
+async def _watch(receive: Receive, gone: Callable[[], None]) -> None:
+    """Call `gone` when the client goes away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    gone()

@@ -16,7 +16,7 @@ import structlog
 from starlette.middleware.cors import CORSMiddleware
 
 from opbox_protocol.errors import BadRequestError, NotFoundError, NotReadyError, error_to_json
-from opbox_protocol.wire import HEADER_LENGTH
+from opbox_protocol.wire import ANSWERED, CALL, HEADER_LENGTH
 
 from ..accounting.books import Books
 from ..logs import exceptions_of
@@ -213,7 +213,7 @@ def _cors(app: Any, origins: tuple[str, ...]) -> CORSMiddleware:
         app,
         allow_origins=origins,
         allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", HEADER_LENGTH, "X-Request-Id", "Priority"],
+        allow_headers=["Authorization", "Content-Type", HEADER_LENGTH, "X-Request-Id", "Priority", CALL, ANSWERED],
         expose_headers=[HEADER_LENGTH, "X-Request-Id", "Retry-After", "Opbox-Calls-Before", "Opbox-Wait"],
     )
 

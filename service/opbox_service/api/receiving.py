@@ -12,7 +12,7 @@ from opbox_protocol.wire import HEADER_LENGTH
 from ..settings import Settings
 from .request_context import Disconnected, Receive
 
-__all__ = ["content_length", "copy", "header_length", "non_finite", "receive_into", "receive_small"]
+__all__ = ["content_length", "copy", "drop_body", "header_length", "non_finite", "receive_into", "receive_small"]
 
 COPIED = 1 << 18
 """Bytes to copy at a time."""
@@ -86,6 +86,18 @@ async def receive_into(view: memoryview, receive: Receive) -> None:
             break
     if at != size:
         raise BadRequestError(f"body: expected {size} bytes, as Content-Length says, got {at}")
+
+
+async def drop_body(receive: Receive) -> int:
+    """Receive a body and keep none of it; its number of bytes."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    return size
 
 
 async def copy(source: memoryview, target: memoryview) -> None:
