@@ -1,10 +1,11 @@
-"""What the client's own HTTP costs beside urllib3 and httpx: one tensor there and one back, over loopback.
+"""What the client's own connections cost beside httpx's and urllib3: one tensor there and one back, over loopback.
 
     python benchmarks/http_clients.py [--seconds 1] [--sizes 4096 262144 4194304 67108864]
 
 A server in a process of its own answers each request with a tensor of the same size, and does no more than that. The
 clients call it in turns, each with the wire codec and the best that its interface offers: the tensor's own memory as
-body, the answer in one buffer that the array is a view of. Printed: the median call, and its ratio to HttpTransport's.
+body, the answer in one buffer that the array is a view of. Printed: the median call, and its ratio to that of
+HttpTransport by connections of its own; "client" is HttpTransport by an httpx.Client, as `mx.connect(url, http=…)`.
 """
 
 from __future__ import annotations
@@ -72,8 +73,14 @@ Call = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 
 
 def own(port: int) -> Call:
-    """The client's own."""
+    """The client's own connections."""
     transport = HttpTransport(f"http://127.0.0.1:{port}", "t")
+    return lambda x: transport.call("POST", PATH, {}, {"x": x}).tensors["y"]
+
+
+def by_client(port: int) -> Call:
+    """The client, with an httpx client that a program brings."""
+    transport = HttpTransport(f"http://127.0.0.1:{port}", "t", http=httpx.Client(trust_env=False))
     return lambda x: transport.call("POST", PATH, {}, {"x": x}).tensors["y"]
 
 
@@ -151,15 +158,15 @@ def main() -> None:
     assert server.stdout is not None
     try:
         port = int(server.stdout.readline())
-        calls = {"own": own(port), "urllib3": by_urllib3(port), "httpx": by_httpx(port)}
+        calls = {"own": own(port), "client": by_client(port), "urllib3": by_urllib3(port), "httpx": by_httpx(port)}
         medians = {}
         if not options.json:
-            print(f"{'bytes':>10}  {'HttpTransport':>14}  {'urllib3':>22}  {'httpx':>22}   (p50)")
+            print(f"{'bytes':>10}  {'HttpTransport':>14}  {'client':>22}  {'urllib3':>22}  {'httpx':>22}   (p50)")
         for nbytes in options.sizes:
             this = medians[nbytes] = measure(calls, nbytes, options.seconds)
             if not options.json:
                 others = "  ".join(
-                    f"{this[n] * 1e3:10.3f} ms {this[n] / this['own']:6.2f} x" for n in ("urllib3", "httpx")
+                    f"{this[n] * 1e3:10.3f} ms {this[n] / this['own']:6.2f} x" for n in ("client", "urllib3", "httpx")
                 )
                 print(f"{nbytes:>10}  {this['own'] * 1e3:11.3f} ms  {others}", flush=True)
         if options.json:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opbox_protocol import errors
 
     from . import (
+        aio,
         attribute,
         callback,
         connection,
@@ -87,6 +88,7 @@ __all__ = [
     "NDArray",
     "Recovery",
     "Symbol",
+    "aio",
     "attribute",
     "callback",
     "connect",

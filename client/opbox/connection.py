@@ -9,7 +9,7 @@ import atexit
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opbox_protocol import routes
 from opbox_protocol.collector import collection_paused
@@ -18,6 +18,9 @@ from opbox_protocol.transport import ENGINES, Transport
 
 from . import _schema
 from .forks import at_end_of_child
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["before_disconnect", "connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]
 
@@ -44,15 +47,15 @@ def transport() -> Transport:
         return _current
 
 
-def _open(url: str | None, token: str | None) -> Transport:
+def _open(url: str | None, token: str | None, http: httpx.Client | None = None) -> Transport:
     if url:
         from . import token_store  # what an embedded engine needs none of
         from .http import HttpTransport
 
         if token:
-            return HttpTransport(url, token)
+            return HttpTransport(url, token, http=http)
         # The one that a server on this machine left for its clients, if any; the next server leaves another.
-        return HttpTransport(url, token_store.read(url), read_token=lambda: token_store.read(url))
+        return HttpTransport(url, token_store.read(url), read_token=lambda: token_store.read(url), http=http)
     from importlib.metadata import entry_points
 
     for embedded in entry_points(group=ENGINES):
@@ -65,14 +68,23 @@ def _open(url: str | None, token: str | None) -> Transport:
     )
 
 
-def connect(url: str, token: str | None = None) -> None:
+def connect(url: str, token: str | None = None, *, http: httpx.Client | None = None) -> None:
     """Use the server at `url` from now on; close sessions on another engine.
 
     Args:
         url: "http://host:port", or "host:port".
         token: its token; by default OPBOX_TOKEN, or the one that a server on this machine stored.
+        http: a client of yours, for what only httpx has: certificates, HTTP/2, event hooks, other proxies. It stays
+            open when you disconnect.
+
+    Raises:
+        MXNetError: the address is not one.
+        TypeError: `http` is no httpx.Client.
+
+    Example:
+        >>> mx.connect("https://gpu-box", http=httpx.Client(verify="ca.pem", cert=("client.pem", "key.pem")))
     """
-    use(_open(url, token or os.environ.get("OPBOX_TOKEN")))
+    use(_open(url, token or os.environ.get("OPBOX_TOKEN"), http))
 
 
 def use(other: Transport | None) -> None:

@@ -27,7 +27,7 @@ from .session import Session
 if TYPE_CHECKING:
     from .symbol import Symbol
 
-__all__ = ["infer_for_bind", "infer_shape", "infer_type"]
+__all__ = ["infer_for_bind", "infer_shape", "infer_type", "shape_answer", "shape_query"]
 
 Known = tuple[list[Any], list[Any], list[Any]]
 Shapes = tuple[list[Any] | None, list[Any] | None, list[Any] | None]
@@ -92,10 +92,10 @@ def infer_shape(
     Raises:
         ShapeError: shapes contradict each other; names the node and the user's line.
     """
-    query = _shape_query(symbol, args, kwargs)
+    query = shape_query(symbol, args, kwargs)
     if as_mxnet:
         query["as_mxnet"] = True
-    return _shapes(_ask(symbol, query), partial)
+    return shape_answer(_ask(symbol, query), partial)
 
 
 def infer_for_bind(
@@ -125,7 +125,7 @@ def infer_for_bind(
     Raises:
         UnderdeterminedError: what is known does not decide the rest; names what stays open.
     """
-    queries: list[InferShape | InferType] = [_shape_query(symbol, (), shapes), _type_query(symbol, (), types)]
+    queries: list[InferShape | InferType] = [shape_query(symbol, (), shapes), _type_query(symbol, (), types)]
     inferred_shapes, inferred_types = ask_about(session, document, queries)
     for what, answer, known, unknown in (
         ("shape", inferred_shapes, shapes, _open_shapes),
@@ -144,7 +144,8 @@ def infer_for_bind(
     return _decided(inferred_shapes), _decided_types(inferred_types)
 
 
-def _shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InferShape:
+def shape_query(symbol: Symbol, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InferShape:
+    """Return the question for a symbol's shapes, with the known ones in the engine's terms."""
     shapes: dict[str, Any] = {}
     for name, shape in _named(symbol, "shape", args, kwargs).items():
         if is_np_shape() and shape is None:
@@ -174,7 +175,8 @@ def _open_types(answer: Mapping[str, Any]) -> list[str]:
     return [str(name) for name, dtype in arguments if dtype is None]
 
 
-def _shapes(answer: Mapping[str, Any], partial: bool) -> Shapes:
+def shape_answer(answer: Mapping[str, Any], partial: bool) -> Shapes:
+    """Return the engine's answer in MXNet's terms, as `infer_shape`."""
     if not answer["complete"] and not partial:
         unknown = _open_shapes(answer)
         if unknown:

@@ -68,6 +68,7 @@ class CommandBatch:
     """A batch of commands with the callers that wait for its results.
 
     Attributes:
+        nbytes: of its tensors.
         waited_for: whether somebody waits for it, though it brings nothing.
         error: what it came to.
         taken: opens when a thread begins to send it.
@@ -81,6 +82,7 @@ class CommandBatch:
         "done",
         "error",
         "fetched",
+        "nbytes",
         "path",
         "places",
         "seq",
@@ -98,6 +100,7 @@ class CommandBatch:
         self.tensors: dict[str, np.ndarray[Any, Any]] = {}
         self.fetched: dict[str, Pending] = {}
         self.described: dict[int, Pending] = {}
+        self.nbytes = 0
         self.waited_for = False
         self.error: Exception | None = None
         self.taken = Gate()

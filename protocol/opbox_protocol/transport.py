@@ -13,18 +13,41 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["ENGINES", "Reply", "Transport"]
+__all__ = ["ENGINES", "Reply", "Transport", "Travel"]
 
 ENGINES = "opbox.engine"
 """The group of entry points that each name a Transport class, made without arguments, to an engine of this process."""
 
 
 @dataclass(frozen=True, slots=True)
+class Travel:
+    """What a call over a network took.
+
+    Attributes:
+        sent, received: bytes of the bodies.
+        seconds: from the call to its answer.
+        engine_s: those of them that the server says it took.
+    """
+
+    sent: int
+    received: int
+    seconds: float
+    engine_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
-    """An engine's answer: its JSON header and its tensors by name."""
+    """An engine's answer.
+
+    Attributes:
+        header: its JSON object.
+        tensors: by name.
+        travel: what the call took; None where the engine is in this process.
+    """
 
     header: dict[str, Any]
     tensors: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    travel: Travel | None = None
 
 
 class Transport(Protocol):

@@ -14,8 +14,9 @@ CLIENT = Path(__file__).resolve().parents[2] / "client"
 
 LAYERS = (
     # What knows nothing of operators and engines.
-    "_lazy absent address attribute base class_property drawing engine file_errors foreign forks freed gate html http "
-    "imaging known_graphs live_display lr_scheduler misc name nesting not_opbox notebook numpy_mode proxies registry "
+    "_lazy absent address attribute base batch_senders call_numbers class_property drawing engine file_errors foreign "
+    "forks freed gate html http http_failures http_messages imaging known_graphs lean_transport link_use "
+    "live_display lr_scheduler misc name nesting not_opbox notebook numpy_mode proxies registry repeated_calls "
     "request_writing script_errors session_scope sigterm tensor_members token_store unfilled_places user_frames "
     "libinfo",
     "_schema python_operators",
@@ -28,7 +29,7 @@ LAYERS = (
     "binding executor monitoring placement recovery",
     "symbol",
     "operator contrib random rtc runtime util",
-    "callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "
+    "aio callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "
     "visualization",
     "datasets executor_manager gradient_compression kvstore",
     "module onnx contrib.onnx contrib.svrg_optimization contrib.svrg_optimization.svrg_module",

@@ -50,6 +50,7 @@ def test_a_program_loads_what_it_uses(program: str, unused: str) -> None:
     loaded = _loaded(program)
     assert not {f"opbox.{name}" for name in unused.split()} & loaded
     assert not any(name.startswith("opbox_service") for name in loaded)
+    assert not {"httpx", "httpcore", "http.client"} & loaded
 
 
 def test_every_name_is_there_and_listed() -> None:

@@ -137,10 +137,14 @@ def secure(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        sock = listener.accept()[0]
-        with suppress(ssl.SSLError), context.wrap_socket(sock, server_side=True) as secured:  # a client may refuse it
-            while _head(secured):
-                secured.sendall(ANSWER)
+        while True:
+            try:
+                sock = listener.accept()[0]
+            except OSError:
+                return
+            with suppress(OSError), context.wrap_socket(sock, server_side=True) as secured:  # a client may refuse it
+                while _head(secured):
+                    secured.sendall(ANSWER)
 
     threading.Thread(target=serve, daemon=True).start()
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "certificate.pem"))

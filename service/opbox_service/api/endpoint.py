@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
@@ -65,7 +66,7 @@ class Endpoint:
     Attributes:
         bytes, bytes_of_owner: of bodies, unread answers and kept ones, of all owners and by owner.
         most_bytes: how many they may be.
-        kept: the answers of numbered calls.
+        answers: those of numbered calls.
     """
 
     def __init__(self, server: ApiState, settings: Settings, metrics: Metrics, books: Books) -> None:
@@ -75,7 +76,7 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
-        self.kept = KeptAnswers(self._most_kept, self.count)
+        self.answers = KeptAnswers(self._most_kept, self.count)
         self.bytes_of_owner: dict[str, int] = {}
         self.bytes = 0
         self.most_bytes = buffer_bytes(settings)
@@ -106,9 +107,9 @@ class Endpoint:
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
             request.non_finite = non_finite(accept)
-            self.kept.acknowledge(identity.owner, headers)
-            name = self.kept.name(headers)
-            call = None if name is None else self.kept.find(identity.owner, name, scope["path"])
+            self.answers.acknowledge(identity.owner, headers)
+            name = self.answers.name(headers)
+            call = None if name is None else self.answers.find(identity.owner, name, scope["path"])
             if route.method == "POST" and call is None:
                 self._books.check_time(identity.owner)
             account = self._books.accounts.of(identity.owner)
@@ -124,7 +125,7 @@ class Endpoint:
                 try:
                     into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
                     request.body = await self._body(request, length, headers, receive, into, body.take)
-                    context.whole = True
+                    context.whole, context.since = True, time.perf_counter()
                     context.received = len(request.view)
                     response = await self._call(request, receive, name)
                 finally:
@@ -192,17 +193,17 @@ class Endpoint:
         """Make a call; one with a number runs once, however often it comes."""
         if name is None:
             return await self._answer(request, receive)
-        call = self.kept.find(request.owner, name, request.path)
+        call = self.answers.find(request.owner, name, request.path)
         if call is not None:  # it has come on another connection meanwhile
             request.release()
             return await self._answer_again(call, request, receive)
-        call = self.kept.begin(request.owner, name, request.path)
+        call = self.answers.begin(request.owner, name, request.path)
         try:
             response = await self._answer(request, receive, call)
         except BaseException as error:
-            self.kept.fail(request.owner, name, call, error)
+            self.answers.fail(request.owner, name, call, error)
             raise
-        return self.kept.finish(request.owner, name, call, response)
+        return self.answers.finish(request.owner, name, call, response)
 
     async def _answer_again(self, call: NumberedCall, request: RawRequest, receive: Receive) -> RawResponse:
         """The answer of a call that has come before, when it is there."""
@@ -362,9 +363,9 @@ class _Bodies:
             return
         endpoint = self._endpoint
         if self._used + nbytes > self._limit:
-            endpoint.kept.make_place(self._owner, self._used + nbytes - self._limit)
+            endpoint.answers.make_place(self._owner, self._used + nbytes - self._limit)
         if endpoint.bytes + nbytes > endpoint.most_bytes:
-            endpoint.kept.make_place(None, endpoint.bytes + nbytes - endpoint.most_bytes)
+            endpoint.answers.make_place(None, endpoint.bytes + nbytes - endpoint.most_bytes)
         used = self._used
         if used + nbytes > self._limit:
             raise QuotaError(

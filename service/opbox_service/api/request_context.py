@@ -32,6 +32,7 @@ class RequestContext:
         started: whether the answer has been begun.
         last: whether its connection ends with the answer, as the server is stopping.
         whole: whether all of the request's body has been read.
+        since: when it had been, by time.perf_counter; 0 before.
         error: the sentence that it is answered with, for the log.
         problem: the exception behind an internal error, for the log.
         head: whether only the head of the answer is wanted (HEAD), which the server then sends alone.
@@ -52,6 +53,7 @@ class RequestContext:
     started: bool = False
     last: bool = False
     whole: bool = False
+    since: float = 0.0
     error: str = ""
     problem: Exceptions | None = None
     head: bool = False

@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import re
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -153,6 +154,8 @@ async def send_answer(context: RequestContext, response: RawResponse, send: Send
         headers.append((b"content-type", b"application/octet-stream"))
         headers.append((_HEADER_LENGTH, b"%d" % response.header_length))
     context.started = True
+    if context.since:
+        headers.append((b"server-timing", b"app;dur=%.3f" % ((time.perf_counter() - context.since) * 1e3)))
     if context.last:
         headers.append((b"connection", b"close"))
     wait_s = 0.0

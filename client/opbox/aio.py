@@ -1,0 +1,434 @@
+"""A server from asyncio, by httpx: shapes, graphs and sessions, with the names and errors of the rest of opbox.
+
+async with mx.aio.connect("http://gpu-box:8000", token="…") as server:
+    shapes = await server.infer_shape(net, data=(8, 3, 224, 224))
+    outputs = await server.forward(net, {"data": images, **parameters})
+    async with server.session("cpu") as session:
+        x = session.put(np.ones((2, 3), np.float32))
+        y = session.new_id()
+        session.record({"do": "invoke", "op": "exp", "inputs": [x], "outputs": [y]})
+        values = await session.fetch(y)
+
+Many calls may be under way at a time, on connections of a pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import httpx
+import numpy as np
+
+from opbox_protocol import routes
+from opbox_protocol.commands import Command
+from opbox_protocol.errors import (
+    AuthenticationError,
+    MXNetError,
+    NotFoundError,
+    NotReadyError,
+    TransportError,
+    UnsupportedError,
+)
+from opbox_protocol.transport import Reply
+
+from . import token_store
+from .call_numbers import CallNumbers
+from .http import Chunks, ServerAddress
+from .http_failures import Attempted, failure
+from .http_messages import Received, encode_call, read_reply
+from .inference import Shapes, shape_answer, shape_query
+from .known_graphs import Document, GraphName, KnownGraphs, is_unknown
+from .operator.sending import has_own_code
+from .repeated_calls import Attempts, again
+from .symbol import Symbol
+
+__all__ = ["AsyncServer", "AsyncSession", "connect"]
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+CONNECTIONS = 32
+"""Maximum number of connections of a client that opbox makes; further calls wait for one."""
+
+
+def connect(
+    url: str | None = None,
+    token: str | None = None,
+    *,
+    http: httpx.AsyncClient | None = None,
+    timeout: float | None = None,
+    patience: float | None = None,
+) -> AsyncServer:
+    """Return a server for use with `async with`. No connection is opened before the first call.
+
+    Args:
+        url: "http://host:port"; by default OPBOX_URL.
+        token: its token; by default OPBOX_TOKEN, or the one that a server on this machine stored.
+        http: a client of yours, which you close; by default one that is closed with the server.
+        timeout: seconds to wait for an answer; by default OPBOX_TIMEOUT or 600.
+        patience: seconds to try again when the server restarts or the connection breaks; by default OPBOX_PATIENCE or
+            30.
+
+    Raises:
+        MXNetError: no address, or none that is one.
+        TypeError: `http` is no httpx.AsyncClient.
+
+    Example:
+        >>> async with mx.aio.connect("http://gpu-box:8000", token="…") as server:
+        ...     shapes = await server.infer_shape(net, data=(2, 3))
+    """
+    url = url or os.environ.get("OPBOX_URL")
+    if not url:
+        raise MXNetError("aio.connect: expected the address of a server, as an argument or in OPBOX_URL, got none")
+    return AsyncServer(url, token or os.environ.get("OPBOX_TOKEN"), http, timeout, patience)
+
+
+class AsyncServer:
+    """A server that is called from asyncio; see `connect`.
+
+    Args:
+        url: its address.
+        token: its token; None for the one that a server on this machine stored.
+        http: a client of the program's own, or None.
+        timeout, patience: in seconds; None for the environment's.
+
+    Attributes:
+        address: its URL.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        http: httpx.AsyncClient | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+    ) -> None:
+        if http is not None and not isinstance(http, httpx.AsyncClient):
+            wanted = "; mx.connect takes a Client" if isinstance(http, httpx.Client) else ""
+            raise TypeError(f"http: expected an httpx.AsyncClient, got {type(http).__name__}{wanted}")
+        self._server = ServerAddress(url, token or token_store.read(url), timeout, patience)
+        self._stored = not token
+        self.address = self._server.name
+        self._own = http is None
+        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=15)
+        self._client = http or httpx.AsyncClient(limits=limits)
+        self._numbers = CallNumbers()
+        self._graphs = KnownGraphs()
+        self._answered: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncServer {self.address}>"
+
+    async def __aenter__(self) -> AsyncServer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; those of a client of your own stay open."""
+        if self._own:
+            await self._client.aclose()
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    async def about(self) -> dict[str, Any]:
+        """Return the server's name and version, and what computes on its CPU."""
+        return (await self.call("GET", routes.ABOUT)).header
+
+    async def operators(self) -> list[dict[str, Any]]:
+        """Return the server's operators: names, inputs, outputs and parameters."""
+        rows: list[dict[str, Any]] = (await self.call("GET", routes.OPERATORS)).header["operators"]
+        return rows
+
+    async def infer_shape(self, symbol: Symbol, *args: Any, **kwargs: Any) -> Shapes:
+        """Return the shapes of arguments, outputs and auxiliary states, as `Symbol.infer_shape`.
+
+        Args:
+            symbol: the graph.
+            args, kwargs: known shapes, by position of the arguments or by name.
+
+        Raises:
+            ShapeError: shapes contradict each other.
+        """
+        query: dict[str, Any] = {**shape_query(symbol, args, kwargs)}
+        del query["do"]
+        reply = await self._about_graph(routes.INFER_SHAPE, symbol, query, {})
+        return shape_answer(reply.header, False)
+
+    async def forward(
+        self, symbol: Symbol, inputs: Arrays, *, is_train: bool = False, seed: int = 0, device: str | None = None
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Run a graph and return its outputs by name.
+
+        Args:
+            symbol: the graph.
+            inputs: values of all arguments and auxiliary states by name.
+            is_train: whether dropout and batch normalization behave as in training.
+            seed: of random operators.
+            device: "cpu", "gpu" or "gpu:1"; by default the server's.
+
+        Raises:
+            ShapeError: shapes contradict each other.
+            MXNetError: another error of the server's.
+        """
+        reply = await self._about_graph(routes.FORWARD, symbol, _options(is_train, seed, device), inputs)
+        return reply.tensors
+
+    async def backward(
+        self,
+        symbol: Symbol,
+        inputs: Arrays,
+        head_grads: Arrays | None = None,
+        *,
+        grads: Sequence[str] | None = None,
+        is_train: bool = True,
+        seed: int = 0,
+        device: str | None = None,
+    ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
+        """Run a graph and its gradient; return the gradients by argument, and the outputs by name.
+
+        Args:
+            symbol, inputs, is_train, seed, device: see `forward`.
+            head_grads: gradients of the outputs by output name; a loss needs none.
+            grads: arguments whose gradients are wanted; by default all.
+
+        Raises:
+            MXNetError: an error of the server's.
+        """
+        options = _options(is_train, seed, device)
+        if grads is not None:
+            options["parameters"]["grads"] = list(grads)
+        heads = {f"head_grad:{name}": value for name, value in (head_grads or {}).items()}
+        reply = await self._about_graph(routes.BACKWARD, symbol, options, {**inputs, **heads})
+        gradients = {
+            name.removeprefix("grad:"): value for name, value in reply.tensors.items() if name.startswith("grad:")
+        }
+        return gradients, {name: value for name, value in reply.tensors.items() if not name.startswith("grad:")}
+
+    def session(self, device: str = "cpu") -> AsyncSession:
+        """Return a session on a device, which `async with` opens and ends."""
+        return AsyncSession(self, device)
+
+    async def _about_graph(self, path: str, symbol: Symbol, header: Mapping[str, Any], tensors: Arrays) -> Reply:
+        if has_own_code(symbol):
+            raise UnsupportedError(
+                "aio: expected a graph of the server's operators, got one with operators of your own"
+            )
+        document = Document(symbol._document())
+        reference = self._graphs.reference(document)
+        arrays = {name: np.asarray(value) for name, value in tensors.items()}
+        try:
+            return await self.call("POST", path, {"graph": reference, **header}, arrays)
+        except NotFoundError as error:
+            if not isinstance(reference, GraphName) or not is_unknown(reference, error):
+                raise
+        return await self.call("POST", path, {"graph": document, **header}, arrays)
+
+    async def call(
+        self, method: str, path: str, header: Mapping[str, Any] | None = None, tensors: Arrays | None = None
+    ) -> Reply:
+        """Make one call; see `HttpTransport.call`.
+
+        Raises:
+            MXNetError: the server refused.
+            TransportError: it could not be reached.
+        """
+        attempts, renewed = Attempts(method, path, self._server.patience, self._numbers), False
+        try:
+            while True:
+                token = self._server.token
+                try:
+                    return await self._call(method, path, header, tensors, attempts)
+                except AuthenticationError:
+                    if self._stored and self._server.token == token:
+                        self._server.use_token(token_store.read(self.address) or token)
+                    if renewed or self._server.token == token:
+                        raise
+                    renewed = True
+                except (NotReadyError, TransportError) as error:
+                    pause = attempts.pause(error, reached=self._answered is not None)
+                    if pause is None:
+                        raise
+                    await asyncio.sleep(pause)
+        finally:
+            attempts.end()
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        header: Mapping[str, Any] | None,
+        tensors: Arrays | None,
+        attempts: Attempts,
+    ) -> Reply:
+        server = self._server
+        if self._client.is_closed:
+            raise TransportError(f"{self.address}: the connection was closed; connect again")
+        own, chunks = encode_call(header, tensors)
+        headers = {**server.headers, **self._numbers.headers(attempts.number), **own}
+        timeout = httpx.Timeout(server.timeout, connect=self._client.timeout.connect)
+        content = _AsyncChunks(chunks) if chunks else None
+        request = self._client.build_request(
+            method, server.base + path, headers=headers, content=content, timeout=timeout
+        )
+        try:
+            response = await self._client.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise failure(error, self._attempted(attempts)) from error
+        try:
+            body = await response.aread()
+        except httpx.TimeoutException as error:
+            raise failure(error, self._attempted(attempts)) from error
+        except httpx.HTTPError as error:
+            raise again(TransportError(f"{self.address}: the answer to {method} {path} was broken off")) from error
+        finally:
+            await response.aclose()
+        received = Received(response.status_code, response.reason_phrase, response.headers, bytearray(body))
+        reached, sent = self._answered is not None, int(headers.get("Content-Length", "0"))
+        reply = read_reply(received, self.address, method, path, sent, tls=server.tls, reached=reached)
+        self._answered = time.monotonic()
+        if isinstance(reply, MXNetError):
+            raise reply
+        return reply
+
+    def _attempted(self, attempts: Attempts) -> Attempted:
+        server = self._server
+        return Attempted(self.address, attempts.begun, self._answered, server.timeout, server.tls, "")
+
+
+class AsyncSession:
+    """A session on a device of a server: arrays and executors there, and commands that run in order.
+
+    Commands are recorded at once and leave with the next `flush`, `ask`, `fetch` or `wait`. Each is one request.
+
+    Args:
+        server: the server.
+        device: "cpu" or "gpu:0".
+
+    Attributes:
+        id: its name on the server; "" before it is opened.
+        new_id: makes a number for a new array or executor.
+        requests: batches sent so far.
+    """
+
+    def __init__(self, server: AsyncServer, device: str) -> None:
+        self._server = server
+        self.device = device
+        self.id = ""
+        self.requests = 0
+        self._ids = itertools.count(1)
+        self._commands: list[Command] = []
+        self._tensors: dict[str, np.ndarray[Any, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<AsyncSession {self.id} on {self.device}>"
+
+    async def __aenter__(self) -> AsyncSession:
+        reply = await self._server.call("POST", routes.SESSIONS, {"device": self.device})
+        self.id = reply.header["id"]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def new_id(self) -> int:
+        """Return a number for a new array or executor."""
+        return next(self._ids)
+
+    def record(self, command: Command, tensor: np.ndarray[Any, Any] | None = None) -> None:
+        """Add a command to the next batch; `tensor` travels with it."""
+        if tensor is not None:
+            name = f"t{len(self._tensors)}"
+            self._tensors[name] = np.asarray(tensor)
+            command = {**command, "tensor": name}  # type: ignore[assignment]  # of those with one
+        self._commands.append(command)
+
+    def put(self, value: Any) -> int:
+        """Record that an array is made of a value, and return its number."""
+        id = self.new_id()
+        self.record({"do": "put", "id": id, "tensor": ""}, np.asarray(value))
+        return id
+
+    async def fetch(self, id: int) -> np.ndarray[Any, Any]:
+        """Return the value that an array has after what is recorded.
+
+        Raises:
+            MXNetError: a command failed.
+        """
+        self.record({"do": "fetch", "id": id, "as": "value"})
+        return (await self._send(wait=True)).tensors["value"]
+
+    async def ask(self, command: Command) -> dict[str, Any]:
+        """Return the result of a command.
+
+        Raises:
+            MXNetError: a command failed.
+        """
+        self.record(command)
+        results: list[dict[str, Any]] = (await self._send(wait=True)).header["results"]
+        return results[-1]
+
+    async def flush(self) -> None:
+        """Send what is recorded, without waiting until it has run; its errors come with the next `wait`."""
+        if self._commands:
+            await self._send(wait=False)
+
+    async def wait(self) -> None:
+        """Wait until everything recorded so far has run.
+
+        Raises:
+            MXNetError: the first command that failed since the last wait.
+        """
+        if self._commands or self.requests:
+            await self._send(wait=True)
+
+    async def _send(self, *, wait: bool) -> Reply:
+        if not self.id:
+            raise TransportError("the session: expected one that `async with` has opened, got one that is closed")
+        commands, tensors = self._commands, self._tensors
+        self._commands, self._tensors = [], {}
+        self.requests += 1
+        path, seq = routes.COMMANDS.format(id=self.id), self.requests
+        try:
+            return await self._server.call("POST", path, {"seq": seq, "commands": commands, "wait": wait}, tensors)
+        except MXNetError as error:
+            if "command" not in error.detail and error.status in (400, 413, 422, 429):
+                with contextlib.suppress(MXNetError):  # nothing of it has run: its place is filled
+                    await self._server.call("POST", path, {"seq": seq, "commands": [], "wait": True})
+            raise
+
+    async def close(self) -> None:
+        """End the session on the server; what is recorded and not sent is dropped."""
+        id, self.id = self.id, ""
+        if id:
+            with contextlib.suppress(MXNetError):  # it may have gone already, or its server
+                await self._server.call("DELETE", routes.SESSION.format(id=id))
+
+
+class _AsyncChunks:
+    """A body in pieces for an AsyncClient; httpx takes what has an `__iter__` for one of a Client."""
+
+    def __init__(self, chunks: Sequence[Any]) -> None:
+        self._chunks = Chunks(chunks)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for piece in self._chunks:
+            yield piece
+
+
+def _options(is_train: bool, seed: int, device: str | None) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"is_train": is_train, "seed": seed}
+    if device is not None:
+        parameters["device"] = device
+    return {"parameters": parameters}
