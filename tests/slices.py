@@ -171,6 +171,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/examples": Turns(2),
         "tests/faults": Turns(2),
         "tests/gpu_check/test_wheels.py": Turns(2),
+        "tests/link": OneIn(4, function_of),
         "tests/load": Turns(2),
         "tests/ops/test_sanitized_kernels.py::test_kernels_stay_within_their_arrays": Turns(2),
         "tests/training/test_examples.py": Turns(2),

@@ -49,7 +49,7 @@ async def answer_to(connection: Connection) -> int:
 
     task = asyncio.create_task(other())
     context = RequestContext.__new__(RequestContext)
-    context.request_id, context.last = "id", False
+    context.request_id, context.last, context.since = "id", False, 0.0
     context.transport = cast(Any, connection)
     try:
         await send_answer(context, RawResponse(200, [memoryview(bytearray(SIZE))], 64), cast(Any, connection.send), 60)
