@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 __all__ = ["MAX_SENDERS", "BatchSenders"]
 
-MAX_SENDERS = 16
+MAX_SENDERS = 8
 """Maximum number of batches that travel at a time."""
 LONG_S = 0.004
 """Seconds of a round trip from which on more than the first senders are worth their threads."""
