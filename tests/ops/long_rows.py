@@ -70,6 +70,8 @@ LONG_ROWS = [
     Case("L2Normalization", {"data": (2, 40, 5, 9)}, {"mode": "channel"}, **_WIDE),
     Case("L2Normalization", {"data": (1, 4500, 2)}, {"mode": "channel"}, **_WIDE),
     Case("L2Normalization", {"data": (3, 5, 40)}, {"mode": "spatial"}, **_WIDE),
+    Case("LRN", {"data": Arg((2, 7, 9, 5), low=-2.0, high=2.0)}, {"nsize": 5, "alpha": 0.5}, **_WIDE),
+    Case("LRN", {"data": Arg((3, 300), low=-2.0, high=2.0)}, {"nsize": 9, "alpha": 0.5, "beta": 0.6}, **_WIDE),
     _batch("BatchNorm", (2, 3, 70, 70)),
     _batch("BatchNorm", (2, 70, 70, 3), axis=3),
     _batch("BatchNorm", (300, 40)),

@@ -63,6 +63,7 @@ COVERED = {
     "GroupNorm",
     "InstanceNorm",
     "L2Normalization",
+    "LRN",
     "softmax_cross_entropy",
     "SVMOutput",
     "CTCLoss",

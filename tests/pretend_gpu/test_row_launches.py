@@ -29,6 +29,7 @@ _SMALL = {
     "GroupNorm": (1, 2),
     "InstanceNorm": (1, 2),
     "L2Normalization": (1, 1),
+    "LRN": (1, 1),
     "CTCLoss": (4, None),
 }
 """Of the first row of each in the operator table. CTCLoss reads its labels as doubles; its gradient is a product."""
