@@ -56,17 +56,14 @@ _ALONE = "a block a row of probabilities, whose running sum is one after another
 _TABLE = {
     _PANEL: {
         "opbox_solve_block": "_linalg_slogdet _linalg_potrf _linalg_inverse _linalg_det _linalg_trsm _linalg_potri "
-        "_backward_linalg_slogdet _backward_linalg_potrf _backward_linalg_det _backward_linalg_trsm "
-        "_backward_linalg_potri _backward_linalg_gelqf",
-        "opbox_eliminate_panel": "_linalg_slogdet _linalg_inverse _linalg_det _backward_linalg_slogdet "
-        "_backward_linalg_det",
-        "opbox_exchange_rows": "_linalg_slogdet _linalg_inverse _linalg_det _backward_linalg_slogdet "
-        "_backward_linalg_det",
+        "_linalg_gelqf",
+        "opbox_eliminate_panel": "_linalg_slogdet _linalg_inverse _linalg_det",
+        "opbox_exchange_rows": "_linalg_slogdet _linalg_inverse _linalg_det",
         "opbox_determinant": "_linalg_slogdet _linalg_det",
         "opbox_cholesky_block": "_linalg_potrf",
         "opbox_reflect_rows": "_linalg_gelqf",
     },
-    _STEP_OF_RNN: {"opbox_lstm": "RNN", "opbox_lstm_back": "_backward_RNN"},
+    _STEP_OF_RNN: {"opbox_lstm": "RNN", "opbox_lstm_back": "RNN"},
     _IN_ORDER: {
         "opbox_suppress": "_contrib_Proposal _contrib_MultiProposal _contrib_box_nms",
         "opbox_strike": "_contrib_Proposal _contrib_MultiProposal",
@@ -87,19 +84,16 @@ _TABLE = {
         "opbox_multibox_targets": "_contrib_MultiBoxTarget",
     },
     _WINDOWS: {
-        "opbox_add_rows": "_backward_Embedding _backward_take _backward_gather_nd",
-        "opbox_join_rows": "_backward_Embedding _backward_take _backward_gather_nd",
-        "opbox_column_windows": "_backward__contrib_DeformableConvolution",
+        "opbox_add_rows": "Embedding take gather_nd",
+        "opbox_join_rows": "Embedding take gather_nd",
+        "opbox_column_windows": "_contrib_DeformableConvolution",
     },
-    _TILES: {
-        "opbox_cumsum_tile_sums": "_np_cumsum _backward_np_cumsum",
-        "opbox_cumsum_by_block": "_np_cumsum _backward_np_cumsum",
-    },
+    _TILES: {"opbox_cumsum_tile_sums": "_np_cumsum", "opbox_cumsum_by_block": "_np_cumsum"},
     _MATCHES: {"opbox_match": "_contrib_bipartite_matching"},
     _RECURSION: {"opbox_ctc_recursion": "CTCLoss"},
     _ALONE: {"opbox_positions": "_sample_multinomial"},
 }
-"""By reason and kernel, the operators."""
+"""By reason and kernel, the operators in whose calls, forward or backward, it is launched."""
 
 REASONS: dict[tuple[str, str], str] = {
     (operator, kernel): reason
