@@ -19,7 +19,7 @@ from opbox_protocol.errors import MXNetError
 from tests.contract.live import TOKENS, Live
 from tests.contract.recovering import counted_through_a_kill
 
-ROWS, WIDTH, BATCH = 240, 6, 10
+ROWS, WIDTH, BATCH = 240, 300, 10  # so many that the rows are a dataset on the server
 
 
 def network() -> Any:
