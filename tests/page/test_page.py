@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import socket
@@ -273,6 +274,18 @@ def test_a_training_shows_its_metrics_while_it_runs_and_afterwards(user: User, t
     assert user.text('dd[data-name="Program"]') == "python"
     user.open(f"/?token={TOKENS['bob']}#/sessions/{run.session}")
     user.wait_for(".note", "There is no such session")
+
+
+def test_datasets_are_listed(user: User, server: Live) -> None:
+    rows = np.arange(6, dtype=np.uint8).reshape(3, 2)
+    block = hashlib.sha256(rows.tobytes()).hexdigest()
+    array = {"shape": [3, 2], "dtype": "uint8", "block_rows": 3, "blocks": [block]}
+    assert server.call("PUT", f"/v1/blocks/{block}", {}, {"rows": rows}, owner="bob").status == 200
+    body = {"arrays": {"data": array}, "published": True}
+    assert server.call("PUT", "/v1/datasets/digits", body, owner="bob").status == 200
+    user.sign_in("ann")
+    user.wait_for("section", "data 3 × 2 uint8")
+    assert server.call("DELETE", "/v1/datasets/digits", owner="bob").status == 200
 
 
 def test_an_owner_ends_a_session_after_a_question(user: User, train: Train) -> None:
