@@ -7,6 +7,9 @@
 Memory is filled with PATTERN, so that nothing is zero by luck; around each allocation lie guards, looked at when it is
 freed and by `check_guards`. What stream capture refuses raises the error that CUDA raises. While a stream captures, its
 launches, copies and fills are noted and not run; `replay` runs them, as a graph's launch does.
+
+A call of cuDNN takes as long as `costs` says, by the clock that events are compared with. While a gate in `gates` is
+closed, events behind such a call do not come: the device is still at work on it.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import ctypes
 import itertools
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
 
 from .streams import Streams
 
@@ -28,9 +33,11 @@ __all__ = [
     "Recorder",
     "allocate",
     "check_guards",
+    "costs",
     "deferred",
     "fail_next",
     "free",
+    "gates",
     "next_id",
     "note",
     "reset",
@@ -67,6 +74,14 @@ _libc.aligned_alloc.restype = ctypes.c_void_p
 _libc.aligned_alloc.argtypes = [ctypes.c_size_t] * 2
 _libc.free.argtypes = [ctypes.c_void_p]
 
+costs: dict[tuple[str, int], float] = {}
+"""Milliseconds of a library's call, by its name and its algorithm."""
+gates: dict[tuple[str, int], threading.Event] = {}
+"""A library's calls that do not end before an event, by name and algorithm."""
+SECONDS_OF_A_GATE = 120
+"""That somebody who waits for the device waits for a gate at most."""
+
+_memory_lock = threading.RLock()
 _ids = itertools.count(3)  # streams 1 and 2 are CUDA's default ones
 
 
@@ -120,6 +135,12 @@ class _State:
     launched: Callable[[str, Sequence[int], list[tuple[str, int]]], None] | None = None
     """Asked with ONLY_LAUNCHES: a kernel's name, its grid and block, and its parameters as C declares them with where
     they stand."""
+    clock: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    """Milliseconds of each stream."""
+    times: dict[int, float] = field(default_factory=dict)
+    """The stream's clock when each event was recorded."""
+    closed: dict[int, threading.Event] = field(default_factory=dict)
+    """The gate that a stream, or an event, has come to last."""
 
     @property
     def current(self) -> int:
@@ -181,6 +202,8 @@ def fail(status: int) -> None:
     """Raise a status; from then on a sticky one is every call's."""
     if status in STICKY:
         state.sticky = status
+    if status == CAPTURE_INVALIDATED:
+        state.broken.update(concerned())
     raise CudaError(status)
 
 
@@ -205,11 +228,28 @@ def reset() -> None:
     state.damage.clear()
     state.streams = None
     registers.clear()
+    for gate in gates.values():
+        gate.set()
+    gates.clear()
+    costs.clear()
+    state.closed.clear()
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
+def _locked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have one thread at a time in the functions that know where memory lies."""
+
+    @wraps(function)
+    def run(*args: Any) -> Any:
+        with _memory_lock:
+            return function(*args)
+
+    return run
+
+
+@_locked
 def allocate(size: int) -> int:
     """Memory on the current device; OUT_OF_MEMORY when there is not enough."""
     if state.used[state.current] + size > BYTES:
@@ -227,6 +267,7 @@ def allocate(size: int) -> int:
     return address
 
 
+@_locked
 def free(address: int) -> None:
     """Give memory back; a guard that was written to is noted."""
     if not address or address not in state.live:
@@ -253,6 +294,7 @@ def _look_at(address: int) -> None:
         state.damage.append(f"something wrote behind an allocation of {size} bytes on device {device}")
 
 
+@_locked
 def check_guards() -> None:
     """Fail when something was written outside an allocation."""
     for address in list(state.live):
@@ -261,6 +303,7 @@ def check_guards() -> None:
     assert not damage, f"{len(damage)} allocations: {damage[0]}"
 
 
+@_locked
 def device_of(address: int) -> int | None:
     """The device whose memory an address lies in; None for what is no device's."""
     k = bisect.bisect_right(state.starts, address) - 1
@@ -309,6 +352,50 @@ def concerned() -> list[int]:
     """The captures that what this thread calls may end: not those of other threads in the mode THREAD_LOCAL."""
     own = threading.get_ident()
     return [stream for stream, (mode, thread) in state.modes.items() if mode != THREAD_LOCAL or thread == own]
+
+
+def spend(name: str, algorithm: int, stream: int) -> None:
+    """Let a library's call take its time on a stream."""
+    state.clock[stream] += costs.get((name, algorithm), 0.0)
+    if (name, algorithm) in gates:
+        state.closed[stream] = gates[name, algorithm]
+
+
+def record(event: int, stream: int) -> None:
+    """Note the time of an event, and the gate that it lies behind."""
+    state.times[event] = state.clock[stream]
+    gate = state.closed.get(stream)
+    if gate is None:
+        state.closed.pop(event, None)
+    else:
+        state.closed[event] = gate
+
+
+def has_come(number: int) -> bool:
+    """Return whether an event, or all work of a stream, lies behind no closed gate."""
+    return number not in state.closed or state.closed[number].is_set()
+
+
+def wait_for(number: int) -> None:
+    """Wait for the gate that an event, or a stream's work, lies behind."""
+    if number in state.closed:
+        assert state.closed[number].wait(SECONDS_OF_A_GATE)
+
+
+def spoil(what: str) -> None:
+    """What ends the captures of this thread, and answers no error: destructors would have nobody to tell."""
+    streams = concerned()
+    if streams:
+        note("refused", what)
+        state.broken.update(streams)
+
+
+def refuse_everywhere(what: str) -> None:
+    """What waits for the whole device: it ends the captures of all threads, and fails."""
+    if state.capturing:
+        note("refused", what)
+        state.broken.update(state.capturing)
+        raise CudaError(CAPTURE_UNSUPPORTED)
 
 
 def refuse(what: str) -> None:

@@ -15,6 +15,8 @@ __all__ = ["above", "below"]
 def below() -> None:
     """Before CuPy is imported: put the pretend devices and libraries below it."""
     os.environ.setdefault("CUPY_ACCELERATORS", "")
+    # Measurements behind the calls would be counted with them, and leave files in the user's home.
+    os.environ.setdefault("OPBOX_CUDNN_TUNE", "off")
     runtime: Any = importlib.import_module("cupy_backends.cuda.api.runtime")
     driver: Any = importlib.import_module("cupy_backends.cuda.api.driver")
     from .capsules import exchange

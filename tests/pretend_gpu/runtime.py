@@ -52,6 +52,7 @@ def _malloc(size: int) -> int:
 
 def _free(address: int) -> None:
     note("free")
+    device.spoil("free")
     device.settle()
     device.free(address)
 
@@ -72,6 +73,7 @@ def _pinned(size: int) -> int:
 
 def _free_host(address: int) -> None:
     note("freeHost")
+    device.spoil("freeHost")
     device.settle()
     _host.pop(address, None)
 
@@ -128,8 +130,12 @@ def _set_device(number: int) -> None:
 def _waits(kind: str) -> Callable[..., None]:
     def wait(*args: int) -> None:
         note("synchronize", kind)
+        if kind == "deviceSynchronize":
+            device.refuse_everywhere(kind)
         if kind != "streamSynchronize" or args[0] in state.capturing or args[0] == 0:
             refuse(kind)
+        for number in args:
+            device.wait_for(number)
         if state.streams is None:
             return
         if kind == "eventSynchronize":
@@ -176,11 +182,14 @@ def _drop_graph(graph: int) -> None:
 
 def _event_query(event: int) -> int:
     refuse("eventQuery")
+    if not device.has_come(event):
+        return _NOT_READY
     return 0 if state.streams is None or state.streams.come(event) else _NOT_READY
 
 
 def _event_record(event: int, stream: int) -> None:
     note("eventRecord", stream)
+    device.record(event, stream)
     if state.streams is not None:
         state.streams.record(event, stream)
 
@@ -254,7 +263,7 @@ _RUNTIME: Functions = {
     "eventRecord": _event_record,
     "eventQuery": _event_query,
     "eventSynchronize": _waits("eventSynchronize"),
-    "eventElapsedTime": lambda start, end: 0.0,
+    "eventElapsedTime": lambda start, end: state.times[end] - state.times[start],
     "profilerStart": _nothing,
     "profilerStop": _nothing,
 }

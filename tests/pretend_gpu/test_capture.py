@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from scipy import special
 
 import opbox as mx
-from opbox_ops.backend import NodeStreams, backend_for, failure
+from opbox_ops import switches
+from opbox_ops.backend import NodeStreams, backend_for, failure, graphs
 from opbox_ops.cuda.order import LONGEST
+from opbox_ops.cudnn import library as cudnn
 from opbox_protocol.errors import WorkerDiedError
 from opbox_service.executor import bind
 from opbox_service.graph.json import load
@@ -324,6 +328,108 @@ def test_what_goes_wrong_while_recording_leaves_the_device_usable(gpu: Any, cupy
     assert backend_for("gpu:0").capture([cupy.cuda.runtime.deviceSynchronize]) is None
     x += 1
     assert x.tolist() == [1, 1]
+
+
+def test_a_wait_for_the_whole_device_ends_no_recording_of_another_thread(gpu: Any, cupy: Any) -> None:
+    """Libraries' new handles take the lock: they wait until the recording has ended."""
+    x = cupy.zeros(2, "f")
+    handles: list[Any] = []
+    other = threading.Thread(target=lambda: handles.append(cudnn.further_handle()))
+
+    def call() -> None:
+        cupy.add(x, 1, out=x)
+        if not other.ident:
+            other.start()
+            other.join(0.1)  # without the lock, it would come to its end here
+
+    assert backend_for("gpu:0").capture([call]) is not None
+    other.join()
+    assert len(handles) == 1
+
+
+def spoilt(gpu: Any, cupy: Any, times: int) -> tuple[Any, int]:
+    """What is recorded of a call while another thread, that takes no lock, ends so many recordings."""
+    x, attempts = cupy.zeros(2, "f"), []
+
+    def spoil() -> None:
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError):
+            cupy.cuda.runtime.deviceSynchronize()
+
+    def call() -> None:
+        attempts.append(1)
+        if len(attempts) <= times:
+            other = threading.Thread(target=spoil)
+            other.start()
+            other.join()
+        cupy.add(x, 1, out=x)
+
+    graph = backend_for("gpu:0").capture([call])
+    assert x.tolist() == [0, 0]
+    return graph, len(attempts)
+
+
+def test_a_recording_that_others_spoil_is_tried_again_a_few_times(gpu: Any, cupy: Any) -> None:
+    graph, attempts = spoilt(gpu, cupy, 1)
+    assert graph is not None
+    assert attempts == 2
+    graph, attempts = spoilt(gpu, cupy, 100)
+    assert graph is None
+    assert attempts == graphs.ATTEMPTS
+
+
+def test_a_call_that_cannot_be_recorded_is_not_tried_again(gpu: Any, cupy: Any) -> None:
+    runs: list[int] = []
+
+    def call() -> None:
+        runs.append(1)
+        cupy.cuda.runtime.deviceSynchronize()
+
+    assert backend_for("gpu:0").capture([call]) is None
+    assert len(runs) == 1
+
+
+def test_a_collection_of_garbage_waits_for_the_recordings_end(gpu: Any, cupy: Any) -> None:
+    x, before, alive = cupy.zeros(2, "f"), gc.get_threshold(), [cupy.cuda.PinnedMemory(64)]
+
+    def call() -> None:
+        cycle: list[Any] = [alive.pop()]
+        cycle.append(cycle)
+        del cycle
+        # Enough for many collections.
+        assert len([[] for _ in range(1000)]) == 1000
+        cupy.add(x, 1, out=x)
+
+    gc.set_threshold(1)
+    try:
+        with watched() as watch:
+            assert backend_for("gpu:0").capture([call]) is not None
+    finally:
+        gc.set_threshold(*before)
+    assert gc.isenabled()
+    assert not watch.calls["refused"]
+    gc.collect()
+
+
+def test_draws_of_a_recording_that_was_spoilt_are_those_of_eager_runs(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run() -> list[Any]:
+        backend = backend_for("gpu:0")
+        graph = load(noise().tojson())
+        executor = bind(graph, args={"x": backend.put(np.ones((3, 5), "f"))}, backend=backend, random=backend.random(3))
+        shown = []
+        for step in range(4):
+            if step == 1 and not switches.is_off("cuda-graphs"):
+                # Behind a draw.
+                gpu.fail_next("launchKernel", gpu.CAPTURE_INVALIDATED, after=2)
+            executor.forward()
+            shown.append(backend.get(executor.outputs[0]).copy())
+        assert not gpu.state.planned
+        return shown
+
+    replayed, eager = in_both_ways(monkeypatch, run)
+    for array, expected in zip(replayed, eager, strict=True):
+        np.testing.assert_array_equal(array, expected)
 
 
 def test_a_device_that_fails_in_a_graph_is_lost_with_a_sentence(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,9 @@ import pytest
 import opbox as mx
 from opbox_ops.backend import backend_for
 from opbox_ops.compute import OpReq
-from opbox_ops.cudnn import algorithms, biased, convolution, library
-from opbox_ops.cudnn.algorithms import (
-    DATA,
-    FORWARD,
-    WEIGHT,
-    ConvolutionPass,
-    ConvolutionProblem,
-    planned,
-    planned_within,
-)
+from opbox_ops.cudnn import choice, convolution, library, search
+from opbox_ops.cudnn.algorithms import DATA, FORWARD, WEIGHT, ConvolutionPass, ConvolutionProblem
+from opbox_ops.cudnn.choice import choice_of
 from opbox_protocol.errors import BadRequestError, MXNetError
 from opbox_service.executor import invoke
 from tests.cases import families
@@ -45,14 +39,17 @@ ROWS = [
 
 def forget() -> None:
     """No algorithm was chosen before, and no handle made."""
-    for cached in (algorithms._planned, biased._biased, library._library):
+    assert search.settle(60)
+    for cached in (choice._choice, library._library):
         cached.cache_clear()
-    library._State.handles.clear()
+    for handles in (library._State.handles, search._Search.handles):
+        handles.clear()
 
 
 @pytest.fixture(autouse=True)
-def anew(gpu: Any) -> Iterator[None]:
-    """As in a new process."""
+def anew(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """As in a new process, whose measurements are written to a folder of their own."""
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
     forget()
     yield
     forget()
@@ -134,15 +131,16 @@ def problem(
 @pytest.mark.parametrize("direction", [FORWARD, DATA, WEIGHT], ids=lambda direction: direction.name)
 @pytest.mark.parametrize("measured", [True, False])
 def test_the_fastest_exact_one_that_repeats_its_bits_is_taken(direction: ConvolutionPass, measured: bool) -> None:
-    plan = planned(problem(direction, measured=measured))
-    assert plan is not None
+    chosen = choice_of(problem(direction, measured=measured))
+    assert chosen is not None
     # Winograd's, of three that are as fast and one that is faster: those add up by atomics, or multiply in TF32.
-    assert plan.math == library.Math.FMA
-    assert plan.algorithm == {"Forward": 6, "BackwardData": 2, "BackwardFilter": 2}[direction.name]
+    assert chosen.best.math == library.Math.FMA
+    assert chosen.best.number == {"Forward": 6, "BackwardData": 2, "BackwardFilter": 2}[direction.name]
 
 
 def test_the_workspace_bounds_the_choice() -> None:
-    sizes = [plan.workspace for most in (1 << 30, 2048, 0) if (plan := planned(problem(most=most)))]
+    choices = [choice_of(problem(most=most)) for most in (1 << 30, 2048, 0)]
+    sizes = [chosen.best.workspace for chosen in choices if chosen is not None]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] == 0
     assert len(sizes) == 3
@@ -157,47 +155,32 @@ def test_an_operator_says_what_bounds_the_workspace(monkeypatch: pytest.MonkeyPa
         [call] = run.calls
         taken.append(call.chosen().temps[0].shape[0])
     assert taken[0] == 0
-    assert 0 < taken[1] == taken[2]
+    # Its candidates may need more than the one that is recommended.
+    assert 0 < taken[1] < taken[2]
     monkeypatch.setattr(convolution, "_FASTEST_SHARE", 1 << 32)  # leaves a byte
     assert call.chosen().temps[0].shape == (0,)
 
 
-def test_a_problem_is_measured_once() -> None:
-    for count in (1, 0):
-        with watched() as watch:
-            planned(problem())
-        assert watch.calls["cudnn"] == count
-
-
-def test_heuristics_wait_for_nothing() -> None:
+def test_choosing_waits_for_nothing_and_runs_nothing() -> None:
     assert library.current_handle()
     with watched() as watch:
-        planned(problem(measured=False))
+        assert choice_of(problem()) is not None
     assert not watch.refused
     assert not watch.allocations
-
-
-def test_without_memory_to_measure_in_the_heuristics_choose(gpu: Any) -> None:
-    data = (64, 16, 9216, 128)
-    assert gpu.BYTES < 4 * math.prod(data) < 2**33
-    big = ConvolutionProblem.of(
-        FORWARD, "float32", (data, (16, 16, 1, 1), data), ((1, 1), (1, 1), (0, 0)), 1, False, True, 0
-    )
-    with watched() as watch:
-        plan = planned(big)
-    assert plan is not None
-    assert plan.workspace == 0
-    assert not watch.calls["cudnn"]
+    assert not watch.calls
 
 
 def test_another_device_keeps_to_the_workspace_that_was_planned(gpu: Any) -> None:
     with backend_for("gpu:0").scope():
-        first = planned(problem())
+        planned = choice_of(problem())
     with backend_for("gpu:1").scope():
-        other = planned_within(problem(), 100)
-    assert first is not None
+        other = choice_of(problem())
+    assert planned is not None
     assert other is not None
-    assert other.workspace <= 100 < first.workspace
+    assert other is not planned
+    taken = other.within(100)
+    assert taken is not None
+    assert taken.workspace <= 100 < planned.workspace
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -293,7 +276,10 @@ def test_a_library_that_does_not_start_is_said(gpu: Any, caplog: pytest.LogCaptu
 @pytest.mark.parametrize("name", ["cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward"])
 def test_a_refused_call_is_an_error(gpu: Any, name: str) -> None:
     case, backend = ROWS[2], backend_for("gpu:0")
-    if "Bias" not in name:
+    if "Bias" in name:
+        # Of the algorithms that are left, that with a bias is recommended.
+        case = Case(case.op, case.inputs, {**case.attrs, "stride": (2, 2)}, case.dtypes)
+    else:
         inputs = {key: shape for key, shape in case.inputs.items() if key != "bias"}
         case = Case(case.op, inputs, {**case.attrs, "no_bias": True}, case.dtypes)
     run = Run(case, "float32", backend)
@@ -304,10 +290,10 @@ def test_a_refused_call_is_an_error(gpu: Any, name: str) -> None:
 
 
 def test_what_it_does_not_describe_goes_to_the_next_step() -> None:
-    assert planned(problem()) is not None
+    assert choice_of(problem()) is not None
     shapes = ((1, 1, 50000, 50000), (1, 1, 1, 1), (1, 1, 50000, 50000))
     assert math.prod(shapes[0]) > 2**31
     window = ((1, 1), (1, 1), (0, 0))
-    assert planned(ConvolutionProblem.of(FORWARD, "float32", shapes, window, 1, False, True, 0)) is None
+    assert choice_of(ConvolutionProblem.of(FORWARD, "float32", shapes, window, 1, False, True, 0)) is None
     wrong = ((2, 4, 8, 8), (6, 4, 3, 3), (2, 6, 9, 9))
-    assert planned(ConvolutionProblem.of(FORWARD, "float32", wrong, window, 1, False, True, 0)) is None
+    assert choice_of(ConvolutionProblem.of(FORWARD, "float32", wrong, window, 1, False, True, 0)) is None

@@ -12,9 +12,16 @@ from typing import Any
 import pytest
 
 from opbox_ops.cuda.shared_libraries import SONAMES
-from opbox_ops.cudnn.algorithms import DATA, FORWARD, ConvolutionProblem, Descriptors, UsableAlgorithm
-from opbox_ops.cudnn.biased import IMPLICIT_PRECOMP_GEMM, BiasedConvolution
+from opbox_ops.cudnn.algorithms import (
+    DATA,
+    FORWARD,
+    IMPLICIT_PRECOMP_GEMM,
+    ConvolutionProblem,
+    Descriptors,
+    UsableAlgorithm,
+)
 from opbox_ops.cudnn.library import DATA_TYPES, OLDEST, SIGNATURES, Performance
+from opbox_ops.cudnn.planned import PlannedConvolution
 
 from .compiler import _includes, shared_library
 from .libraries.cudnn_library import source
@@ -108,7 +115,9 @@ def test_nvidias_library_takes_the_descriptions(dtype: str, last: bool, directio
         host: Any = Host()
         descriptors = Descriptors(host, problem)
         if direction is FORWARD:
-            assert BiasedConvolution(host, problem, UsableAlgorithm(IMPLICIT_PRECOMP_GEMM, problem.math, 0))
+            algorithm = UsableAlgorithm(IMPLICIT_PRECOMP_GEMM, problem.math, 0, adds_bias=True)
+            algorithm = UsableAlgorithm(IMPLICIT_PRECOMP_GEMM, problem.math, 0, adds_bias=True)
+            assert PlannedConvolution(host, problem, algorithm)
         wide, filters, _ = descriptors.arrays
         rank = len(problem.shapes[2])
         sizes = (c_int * rank)()

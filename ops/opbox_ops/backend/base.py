@@ -10,7 +10,7 @@ import numpy as np
 
 from .random import RandomSource
 
-__all__ = ["ALIGNMENT", "Admit", "Backend", "admit_all"]
+__all__ = ["ALIGNMENT", "Admit", "Backend", "RecordedCalls", "admit_all"]
 
 Admit: TypeAlias = Callable[[int, bool], None]
 """Counts bytes that are about to be allocated, on the device or page-locked on the host; QuotaError when too many.
@@ -25,6 +25,16 @@ def admit_all(nbytes: int, on_device: bool) -> None:
 
 ALIGNMENT = 64
 """Bytes: the arena's start and every array in it are aligned to this (a cache line, a vector register)."""
+
+
+class RecordedCalls(Protocol):
+    """Calls that a device has recorded, as one that replays their work."""
+
+    def __call__(self) -> None: ...
+
+    @property
+    def is_stale(self) -> bool:
+        """True if the calls would do their work in another way now."""
 
 
 class Backend(Protocol):
@@ -63,7 +73,7 @@ class Backend(Protocol):
     def scope(self) -> AbstractContextManager[None]:
         """The block in which this is the device that arrays are made on and kernels run on."""
 
-    def capture(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], None] | None:
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> RecordedCalls | None:
         """Record the device work of `calls` as one call that replays it; None where the device cannot record it.
 
         Recording runs nothing. Every call has run before, and must do the same work in the same memory each time.

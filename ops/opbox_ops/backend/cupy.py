@@ -16,8 +16,9 @@ from ..cuda import cublas, cublaslt, cufft, shared_libraries, stream_scratch
 from ..cuda.array_module import ArrayModule
 from ..cuda.random import NORMAL, UNIFORM, StreamPlace, draw, write_place
 from ..cudnn import library as cudnn
+from ..cudnn import search
 from . import graphs
-from .base import Admit, admit_all
+from .base import Admit, RecordedCalls, admit_all
 from .compiler_options import set_options
 from .device_memory import DeviceMemory
 from .kernel_cache import read_shared_kernels
@@ -28,7 +29,7 @@ __all__ = ["CupyBackend", "CupyStream", "SessionBackend"]
 
 _WORDS = 8
 """Words of 32 bits of a block of a stream."""
-_MEMORY = DeviceMemory(cupy)
+_MEMORY = DeviceMemory(cupy, search.give_way)
 read_shared_kernels(cupy.cuda.compiler)
 set_options(cupy.cuda.compiler)
 shared_libraries.prefer(cupy.cuda.runtime.runtimeGetVersion() // 1000)
@@ -190,11 +191,11 @@ class CupyBackend:
             with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
                 cupy.cuda.runtime.setDevice(before)
 
-    def capture(self, calls: Sequence[Callable[[], Any]]) -> Callable[[], None] | None:
+    def capture(self, calls: Sequence[Callable[[], Any]]) -> RecordedCalls | None:
         return graphs.capture(cupy, calls)
 
     def give_back(self) -> None:
-        with self.scope():
+        with self.scope(), graphs.undisturbed():
             _MEMORY.give_back()
 
     def for_session(self, admit: Admit = admit_all) -> SessionBackend:
@@ -261,5 +262,6 @@ class SessionBackend(CupyBackend):
             self._staging.close()
         cublas.drop_workspace(self.stream.ptr)
         stream_scratch.drop_stream(self.stream.ptr)
-        with contextlib.suppress(RuntimeError), self.scope():
+        search.drop(self.stream.ptr)
+        with contextlib.suppress(RuntimeError), self.scope(), graphs.undisturbed():
             _MEMORY.give_back(self.stream)

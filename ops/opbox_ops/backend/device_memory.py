@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from opbox_protocol.errors import LimitError
@@ -17,10 +18,13 @@ class DeviceMemory:
 
     Args:
         cupy: the module.
+        give_way: has others of this process return memory of the current device that they can do without; False where
+            they have none.
     """
 
-    def __init__(self, cupy: Any) -> None:
+    def __init__(self, cupy: Any, give_way: Callable[[], bool] = lambda: False) -> None:
         self._cuda = cupy.cuda
+        self._give_way = give_way
         self._pool = cupy.cuda.MemoryPool()
         cupy.cuda.set_allocator(self.malloc)
 
@@ -33,6 +37,8 @@ class DeviceMemory:
         try:
             return self._pool.malloc(nbytes)
         except self._cuda.memory.OutOfMemoryError:
+            if self._give_way():
+                return self.malloc(nbytes)
             raise LimitError(self._shortage(nbytes)) from None
 
     def give_back(self, stream: Any = None) -> None:

@@ -16,7 +16,7 @@ SHARED = "CUPY_SHARED_CACHE_DIR"
 
 
 def kernel_folders() -> list[Path]:
-    """The folders of compiled kernels: this process's own, then those that it only reads."""
+    """Return the folders of compiled kernels: this process's own, to which it writes, then those that it only reads."""
     own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
     further = os.environ.get(SHARED, "").split(os.pathsep)
     return [Path(name).expanduser().absolute() for name in (own, *further) if name]
@@ -28,7 +28,7 @@ def read_shared_kernels(compiler: Any) -> None:
     Args:
         compiler: `cupy.cuda.compiler`.
     """
-    folders = [Path(name) for name in os.environ.get(SHARED, "").split(os.pathsep) if name]
+    folders = kernel_folders()[1:]
     # CuPy before 14 has no such place.
     if not folders or not hasattr(compiler, "_set_kernel_cache_backend"):
         return

@@ -1,47 +1,44 @@
-"""Chooses cuDNN's algorithm for a convolution: measured when a plan is compiled, or by cuDNN's heuristics.
+"""Convolutions as cuDNN describes them, and the algorithms that may run them in the order of cuDNN's heuristics.
 
-An algorithm is taken that gives the same bits in each run, fits into the workspace, and multiplies in the type that is
-asked for: single precision in TF32 only where OPBOX_ALLOW_TF32 is 1. The choice is kept by device and problem.
+An algorithm is usable that gives the same bits in each run, fits into the workspace, and multiplies in the type that is
+asked for: single precision in TF32 only where OPBOX_ALLOW_TF32 is 1.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import byref, c_int, c_size_t, c_void_p
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from opbox_protocol.errors import LimitError, MXNetError
+from opbox_protocol.errors import MXNetError
 
-from ..compute import Array
 from ..cuda.precision import allow_tf32
-from .library import DATA_TYPES, DeviceHandle, Math, Performance, current_handle, device
+from .library import DATA_TYPES, DeviceHandle, Math, Performance
 
 __all__ = [
     "DATA",
     "FORWARD",
+    "IMPLICIT_PRECOMP_GEMM",
     "WEIGHT",
     "WORKSPACE_ALIGNMENT",
-    "UsableAlgorithm",
     "ConvolutionPass",
     "ConvolutionProblem",
     "Descriptors",
-    "PlannedConvolution",
+    "UsableAlgorithm",
     "aligned",
-    "planned",
-    "planned_within",
+    "usable_algorithms",
 ]
 
+IMPLICIT_PRECOMP_GEMM = 1
+"""The forward algorithm that cuDNN has a bias for."""
 WORKSPACE_ALIGNMENT = 256
 _CROSS_CORRELATION, _DETERMINISTIC = 1, 1
 _RESULTS = 32
 """More than there are algorithms, each with each kind of arithmetic."""
-_ALGORITHMS = range(8)
-_PROBLEMS = 4096
 _ITEMSIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -72,6 +69,7 @@ class ConvolutionProblem:
         measured: whether the algorithms are measured.
         most: bytes of workspace.
         math: the arithmetic that is asked for.
+        biased: whether a bias is added to out; of direction FORWARD alone.
     """
 
     direction: ConvolutionPass
@@ -83,6 +81,7 @@ class ConvolutionProblem:
     measured: bool
     most: int
     math: int
+    biased: bool = False
 
     @classmethod
     def of(
@@ -95,6 +94,7 @@ class ConvolutionProblem:
         last: bool,
         measured: bool,
         most: int,
+        biased: bool = False,
     ) -> ConvolutionProblem:
         """With one spatial dimension, another of size 1 is put before it: cuDNN knows two and three."""
         if len(shapes[0]) == 3:
@@ -103,7 +103,7 @@ class ConvolutionProblem:
         math_type = Math.TENSOR_OP if _ITEMSIZES[dtype] == 2 else Math.DEFAULT
         if dtype == "float32" and not allow_tf32():
             math_type = Math.FMA
-        return cls(direction, dtype, tuple(shapes), tuple(window), groups, last, measured, most, math_type)
+        return cls(direction, dtype, tuple(shapes), tuple(window), groups, last, measured, most, math_type, biased)
 
     def allows(self, math_type: int) -> bool:
         """Return whether an algorithm's arithmetic is no less exact than what is asked for."""
@@ -121,11 +121,13 @@ class UsableAlgorithm(NamedTuple):
         number: cuDNN's, for the problem's direction.
         math: its arithmetic.
         workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
+        adds_bias: whether the call that runs it adds the problem's bias.
     """
 
     number: int
     math: int
     workspace: int
+    adds_bias: bool = False
 
 
 class Descriptors:
@@ -179,80 +181,39 @@ def _strides(shape: tuple[int, ...], last: bool) -> tuple[int, ...]:
     return tuple(strides)
 
 
-class PlannedConvolution:
-    """A problem with the algorithm that runs it on a device.
-
-    Attributes:
-        usable: the algorithms that may run it, the best first.
-        algorithm, math, workspace: see `UsableAlgorithm`, of the best.
-    """
-
-    def __init__(
-        self, handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors, usable: list[UsableAlgorithm]
-    ) -> None:
-        self._handle, self._problem, self._descriptors, self.usable = handle, problem, descriptors, usable
-        self.algorithm, self.math, self.workspace = usable[0]
-        descriptors.multiply_in(self.math)
-
-    def bind(self, data: Array, weight: Array, out: Array, workspace: Array | None) -> Callable[[], None]:
-        """A call that computes the direction's result from the others."""
-        direction, arrays = self._problem.direction, (data, weight, out)
-        (one, first), (other, second), (target, result) = (
-            (self._descriptors.arrays[k], arrays[k].data.ptr) for k in direction.operands
-        )
-        scalar = ctypes.c_double if self._problem.dtype == "float64" else ctypes.c_float
-        alpha, beta = scalar(1), scalar(0)
-        place = None if not self.workspace or workspace is None else aligned(workspace.data.ptr)
-        return partial(
-            self._run,
-            (arrays, workspace),
-            *(f"cudnnConvolution{direction.name}", byref(alpha), one, first, other, second),
-            *(self._descriptors.convolution, self.algorithm, place, self.workspace, byref(beta), target, result),
-        )
-
-    def _run(self, keep: Any, name: str, *arguments: Any) -> None:
-        self._handle.call(name, *arguments)
-
-
 def aligned(address: int) -> int:
     """The first place at an address or behind it that a workspace may begin at."""
     return -(-address // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT
 
 
-def planned(problem: ConvolutionProblem) -> PlannedConvolution | None:
-    """A problem's algorithm on the current device; None where there is no cuDNN, or it has none for this problem."""
-    return None if current_handle() is None else _planned(device(), problem)
-
-
-def planned_within(problem: ConvolutionProblem, nbytes: int) -> PlannedConvolution | None:
-    """The same, in `nbytes` of workspace: those that were planned, perhaps for another device than the current."""
-    choice = planned(problem)
-    if choice is None or choice.workspace <= nbytes:
-        return choice
-    return planned(replace(problem, measured=False, most=nbytes))
-
-
-@lru_cache(maxsize=_PROBLEMS)
-def _planned(place: int, problem: ConvolutionProblem) -> PlannedConvolution | None:
-    handle = current_handle()
-    assert handle is not None
+def usable_algorithms(handle: DeviceHandle, problem: ConvolutionProblem) -> list[UsableAlgorithm]:
+    """The algorithms that may run a problem on the current device, as cuDNN's heuristics rank them; nothing runs."""
     try:
         descriptors = Descriptors(handle, problem)
     except MXNetError:
-        return None  # sizes that cuDNN does not describe
-    usable = list(_usable(handle, problem, descriptors))
-    return PlannedConvolution(handle, problem, descriptors, usable) if usable else None
+        return []  # sizes that cuDNN does not describe
+    count, results = c_int(), (Performance * _RESULTS)()
+    name = f"cudnnGetConvolution{problem.direction.name}Algorithm_v7"
+    if handle.status(name, *_described(problem, descriptors), _RESULTS, byref(count), results):
+        return []
+    return list(_usable(handle, problem, descriptors, results[: count.value]))
 
 
-def _usable(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> Iterator[UsableAlgorithm]:
-    """The algorithms that may be taken, the best first."""
-    for result in _results(handle, problem, descriptors):
+def _usable(
+    handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors, results: Sequence[Performance]
+) -> Iterator[UsableAlgorithm]:
+    """Those that repeat their bits, in the arithmetic and the workspace that are asked for."""
+    for result in results:
         if result.status or result.determinism != _DETERMINISTIC or not problem.allows(result.mathType):
             continue
         descriptors.multiply_in(result.mathType)
         size = _workspace(handle, problem, descriptors, result.algo)
-        if size is not None and size <= problem.most:
-            yield UsableAlgorithm(int(result.algo), int(result.mathType), size)
+        if size is None or size > problem.most:
+            continue
+        algorithm = UsableAlgorithm(int(result.algo), int(result.mathType), size)
+        if problem.biased and algorithm.number == IMPLICIT_PRECOMP_GEMM:
+            yield algorithm._replace(adds_bias=True)
+        yield algorithm
 
 
 def _described(problem: ConvolutionProblem, descriptors: Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:
@@ -269,33 +230,3 @@ def _workspace(
     name = f"cudnnGetConvolution{problem.direction.name}WorkspaceSize"
     status = handle.status(name, *_described(problem, descriptors), algorithm, byref(size))
     return None if status else size.value
-
-
-def _results(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> Iterator[Performance]:
-    """Algorithms, the best first."""
-    measured = _measured(handle, problem, descriptors) if problem.measured else []
-    yield from measured
-    descriptors.multiply_in(problem.math)
-    count, results = c_int(), (Performance * _RESULTS)()
-    name = f"cudnnGetConvolution{problem.direction.name}Algorithm_v7"
-    if not handle.status(name, *_described(problem, descriptors), _RESULTS, byref(count), results):
-        yield from results[: count.value]
-
-
-def _measured(handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors) -> list[Performance]:
-    """The fastest first, as they ran on arrays of the problem's sizes; none where memory is short of these."""
-    wanted = [_workspace(handle, problem, descriptors, algorithm) or 0 for algorithm in _ALGORITHMS]
-    nbytes = max([size for size in wanted if size <= problem.most], default=0)
-    try:
-        arrays = [handle.cupy.cuda.alloc(problem.bytes_of(k)) for k in problem.direction.operands]
-        workspace = handle.cupy.cuda.alloc(nbytes) if nbytes else None
-    except LimitError:
-        return []
-    first, second, convolution, result = _described(problem, descriptors)
-    count, results = c_int(), (Performance * _RESULTS)()
-    status = handle.status(
-        f"cudnnFindConvolution{problem.direction.name}AlgorithmEx",
-        *(first, arrays[0].ptr, second, arrays[1].ptr, convolution, result, arrays[2].ptr),
-        *(_RESULTS, byref(count), results, workspace.ptr if workspace is not None else None, nbytes),
-    )
-    return [] if status else list(results[: count.value])

@@ -4,8 +4,8 @@ A deconvolution is the convolution from its out to its data, seen from the other
 gradient of data, and its gradient of data that one's forward. So each problem has a wide side, that the kernel slides
 over, and a narrow one, with a place for each position of the kernel.
 
-Half precision and bfloat16 are added up in single. A convolution's bias is added by the same call where `biased` has
-one, else behind it; the bias's gradient is a kernel of our own.
+Half precision and bfloat16 are added up in single. A convolution's bias is added by the same call or behind it
+(`planned`); the bias's gradient is a kernel of our own.
 
 In a region of channels last (`layout.CHANNELS_LAST`) data, weight and out lie so. Tensor cores multiply channels that
 lie together: cuDNN turns arrays of half precision and bfloat16 whose channels are second on their way to them, in each
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import BadRequestError, MXNetError
+from opbox_protocol.errors import BadRequestError
 
 from ..bound_calls import as_one
 from ..compute import Arrays, CallSpec, OpContext, Outputs, Temp
@@ -43,11 +43,10 @@ from .algorithms import (
     WORKSPACE_ALIGNMENT,
     ConvolutionPass,
     ConvolutionProblem,
-    planned,
-    planned_within,
 )
-from .biased import BiasedConvolution, bias_behind, biased
+from .choice import bound, choice_of
 from .library import DATA_TYPES, current_handle, device_bytes
+from .planned import ConvolutionArrays, bias_behind
 
 __all__ = ["takes"]
 
@@ -94,10 +93,16 @@ def _problem(p: _Parameters, call: CallSpec, sides: _Sides) -> ConvolutionProble
         window = convolution.strides(p)
     tune = p.cudnn_tune or _measured()
     most = device_bytes() // _FASTEST_SHARE if tune == "fastest" else p.workspace << 20
-    shapes = (wide, weight, narrow)
+    shapes, dtype = (wide, weight, narrow), call.inputs[0].dtype.name
+    biased = sides.result is FORWARD and _adds_bias(p, call)
     return ConvolutionProblem.of(
-        sides.result, call.inputs[0].dtype.name, shapes, window, p.num_group, _last(p, call), tune != "off", most
+        sides.result, dtype, shapes, window, p.num_group, _last(p, call), tune != "off", most, biased
     )
+
+
+def _adds_bias(p: _Parameters, call: CallSpec) -> bool:
+    """Return whether a call is a convolution's forward with a bias, which cuDNN may add."""
+    return not p.no_bias and len(call.outputs) == 1 and not isinstance(p, DeconvolutionParams)
 
 
 def _last(p: _Parameters, call: CallSpec) -> bool:
@@ -141,27 +146,19 @@ def takes(p: _Parameters, call: CallSpec) -> bool:
         and not p.cudnn_off
         and kind.name in DATA_TYPES
         and all(array.dtype == kind and 0 < math.prod(array.shape) <= _MAX_ELEMENTS for array in arrays)
-        and all(planned(_problem(p, call, sides)) is not None for sides in _sides(p, call))
+        and all(choice_of(_problem(p, call, sides)) is not None for sides in _sides(p, call))
     )
 
 
 def _temps(p: _Parameters, call: CallSpec) -> list[Temp]:
     """The workspace, and the sums of slices that the gradient of a bias is made of."""
-    one = _in_one(p, call)
-    plans = [planned(_problem(p, call, sides)) for sides in _sides(p, call)] if one is None else [one]
-    size = max([plan.workspace for plan in plans if plan is not None], default=0)
+    choices = [choice_of(_problem(p, call, sides)) for sides in _sides(p, call)]
+    size = max([choice.workspace for choice in choices if choice is not None], default=0)
     workspace = Temp((size + WORKSPACE_ALIGNMENT if size else 0,), np.uint8)
     if not _wants_bias(call):
         return [workspace]
     gout = call.inputs[0]
     return [workspace, last_parts(gout, p.num_filter) if _last(p, call) else bias_parts(gout)]
-
-
-def _in_one(p: _Parameters, call: CallSpec) -> BiasedConvolution | None:
-    """The call that computes a convolution's forward with its bias; None where there is none, and for all others."""
-    if p.no_bias or len(call.outputs) != 1 or isinstance(p, DeconvolutionParams):
-        return None
-    return biased(_problem(p, call, _sides(p, call)[0]))
 
 
 def _wants_bias(call: CallSpec) -> bool:
@@ -177,14 +174,11 @@ def _bind(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> l
     """The calls of cuDNN, with the copies that they need before and behind."""
     targets, copies = _aligned(ctx, outputs)
     arrays, workspace, nbytes = (*inputs, *targets), ctx.temp[0], _workspace_bytes(ctx)
+    bias = inputs[2] if _adds_bias(p, ctx.call) else None
     calls: list[Callable[[], Any]] = []
     for sides in _sides(p, ctx.call):
-        plan = planned_within(_problem(p, ctx.call, sides), nbytes)
-        if plan is None:
-            raise MXNetError(
-                f"cuDNN: expected an algorithm of at most {nbytes:,} bytes of workspace on this device too"
-            )
-        calls.append(plan.bind(arrays[sides.wide], arrays[sides.weight], arrays[sides.narrow], workspace))
+        operands = ConvolutionArrays(arrays[sides.wide], arrays[sides.weight], arrays[sides.narrow], workspace, bias)
+        calls.append(bound(_problem(p, ctx.call, sides), operands, nbytes))
     return calls + copies
 
 
@@ -202,13 +196,8 @@ def _aligned(ctx: OpContext, outputs: Outputs) -> tuple[list[Any], list[Callable
 def _forward(p: _Parameters, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     inputs, physical_outputs = physical_arrays(ctx.call, inputs, outputs)
     arrays, calls = contiguous(ctx, inputs, _ALIGNMENT)
-    one = _in_one(p, ctx.call)
-    if one is not None and one.workspace <= _workspace_bytes(ctx):
-        (target,), copies = _aligned(ctx, physical_outputs)
-        data, weight, bias = arrays
-        return as_one([*calls, one.bind(data, weight, bias, target, ctx.temp[0]), *copies])
     calls += _bind(p, ctx, arrays, physical_outputs)
-    if not p.no_bias:
+    if not p.no_bias and isinstance(p, DeconvolutionParams):
         calls.append(bias_behind(ctx.xp, first(outputs[0], p.layout), arrays[2]))
     return as_one(calls)
 

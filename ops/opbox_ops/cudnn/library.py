@@ -1,8 +1,8 @@
 """cuDNN 9's C interface: the functions, structures and numbers that opbox uses, by ctypes.
 
 The library is looked for once, when a process with a GPU first plans a convolution: the file that OPBOX_CUDNN names
-(0: none), or the one that `load_library` finds. A device has one handle, whatever the
-thread. Numbers and signatures are those of `cudnn_graph.h`, `cudnn_ops.h` and `cudnn_cnn.h`.
+(0: none), or the one that `load_library` finds. A device has one handle, whatever the thread, and a second one that
+algorithms are measured with. Numbers and signatures are those of `cudnn_graph.h`, `cudnn_ops.h` and `cudnn_cnn.h`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from opbox_protocol.errors import MXNetError
 
 from .. import switches
+from ..backend.graphs import undisturbed
 from ..cuda.shared_libraries import load_library
 
 __all__ = [
@@ -27,9 +28,14 @@ __all__ = [
     "Math",
     "Performance",
     "attach",
+    "attached_cupy",
+    "cudnn_version",
     "current_handle",
     "device",
     "device_bytes",
+    "device_name",
+    "driver_version",
+    "further_handle",
 ]
 
 OLDEST = 90000
@@ -60,7 +66,7 @@ class Performance(ctypes.Structure):
 
 _OBJECT, _NUMBERS, _SIZE = c_void_p, POINTER(c_int), c_size_t
 _ANSWER = (c_int, POINTER(c_int), POINTER(Performance))
-"""The last arguments of a search: the number of results asked for, the number found, the results."""
+"""The last arguments of a heuristic: the number of results asked for, the number found, the results."""
 _DESCRIBED = (_OBJECT, c_void_p)
 """A descriptor and the array that it describes."""
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -89,10 +95,6 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 for _direction in ("Forward", "BackwardData", "BackwardFilter"):
     SIGNATURES |= {
         f"cudnnGetConvolution{_direction}Algorithm_v7": (c_void_p, *(_OBJECT,) * 4, *_ANSWER),
-        f"cudnnFindConvolution{_direction}AlgorithmEx": (
-            *(c_void_p, *_DESCRIBED, *_DESCRIBED, _OBJECT, *_DESCRIBED),
-            *(*_ANSWER, c_void_p, _SIZE),
-        ),
         f"cudnnGetConvolution{_direction}WorkspaceSize": (c_void_p, *(_OBJECT,) * 4, c_int, POINTER(_SIZE)),
         f"cudnnConvolution{_direction}": (
             *(c_void_p, c_void_p, *_DESCRIBED, *_DESCRIBED, _OBJECT),
@@ -117,6 +119,11 @@ class _State:
 def attach(cupy: Any) -> None:
     """Set the CuPy of this process; before this call cuDNN counts as absent."""
     _State.cupy = cupy
+
+
+def attached_cupy() -> Any:
+    """The CuPy of this process."""
+    return _State.cupy
 
 
 @cache
@@ -161,7 +168,8 @@ def current_handle() -> DeviceHandle | None:
         return _State.handles[place]
     except KeyError:
         pass
-    with _State.lock:
+    # In this order, as while a plan is recorded. A new handle allocates, and may wait for the whole device.
+    with undisturbed(), _State.lock:
         if place not in _State.handles:
             try:
                 _State.handles[place] = DeviceHandle(_library(), _State.cupy)
@@ -171,6 +179,31 @@ def current_handle() -> DeviceHandle | None:
                     "gpu:%d: convolutions run without cuDNN (%s): pip install 'opbox-service[cuda13]'", place, error
                 )
         return _State.handles[place]
+
+
+def further_handle() -> DeviceHandle:
+    """Another handle of the current device, whose calls wait for none of the first one's.
+
+    Raises:
+        MXNetError: cuDNN refuses it.
+    """
+    with undisturbed():
+        return DeviceHandle(_library(), _State.cupy)
+
+
+def cudnn_version() -> int:
+    """The library's version as cudnnGetVersion counts: 91900."""
+    return int(_library().cudnnGetVersion())
+
+
+def driver_version() -> int:
+    """The version of CUDA that the driver has: 13000."""
+    return int(_State.cupy.cuda.runtime.driverGetVersion())
+
+
+def device_name(place: int) -> str:
+    """The name of a device, as "NVIDIA H100 80GB HBM3"."""
+    return bytes(_State.cupy.cuda.runtime.getDeviceProperties(place)["name"]).decode(errors="replace")
 
 
 class DeviceHandle:

@@ -4,7 +4,8 @@ The first run is eager, so that everything that is made once is made; then the c
 segments as long as can be. Between segments stand calls that are run as ever: code of users, which may do anything, and
 what the device cannot record. Arrays and temporaries stay where they are as long as the plan is bound, so that nothing
 that is recorded goes out of date; what differs from run to run is the mode, each with graphs of its own,
-and the place of random streams, which is written to the device before graphs that draw.
+and the place of random streams, which is written to the device before graphs that draw. Where calls would now run in
+another way (a faster algorithm has been found), the next run is eager again, and the one after it records.
 `OPBOX_DISABLE=cuda-graphs` records nothing.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 
 from opbox_ops import switches, trust
 from opbox_ops.backend import Backend, NodeStreams
+from opbox_ops.backend.base import RecordedCalls
 from opbox_ops.node import Node
 
 from ..graph.subgraph import subgraphs_of
@@ -41,44 +43,55 @@ class Replay:
         self._eager = eager
         self._ran: set[bool] = set()
         self._recorded: dict[bool, Calls] = {}
+        self._graphs: dict[bool, list[RecordedCalls]] = {}
         self._drawing: set[bool] = set()
 
     def run(self, is_train: bool) -> None:
         """Do what the calls do, in this mode."""
         calls = self._recorded.get(is_train)
+        if calls is not None and any(graph.is_stale for graph in self._graphs[is_train]):
+            calls = None
+            del self._recorded[is_train], self._graphs[is_train]
+            self._ran.discard(is_train)
+            self._drawing.discard(is_train)
         if calls is None and is_train not in self._ran:
             self._eager.run()
             self._ran.add(is_train)
             return
         if calls is None:
             self._draws = False
-            calls = self._recorded[is_train] = self._record()
+            recorded = self._graphs[is_train] = []
+            calls = self._recorded[is_train] = self._record(recorded)
             if self._draws:
                 self._drawing.add(is_train)
         if is_train in self._drawing:
             self._streams.settle()
         calls.run()
 
-    def _capture(self, calls: Sequence[Call]) -> Call | None:
+    def _capture(self, calls: Sequence[Call]) -> RecordedCalls | None:
         # While a device records, nobody else goes first, and nothing is stopped half-way.
         with running(None), self._streams.recording(self._backend.empty):
-            graph = self._backend.capture(calls)
+            # A recording that others spoil begins anew, and so do its draws.
+            graph = self._backend.capture([self._streams.begin_again, *calls])
         self._draws |= graph is not None and self._streams.records_draws
         return graph
 
-    def _record(self) -> Calls:
-        """Graphs, each at the node of its first call, and calls that are run as ever."""
+    def _record(self, graphs: list[RecordedCalls]) -> Calls:
+        """Graphs, each at the node of its first call, and calls that are run as ever; the graphs alone in `graphs`."""
         calls, nodes = self._eager.calls, self._eager.nodes
         apart = [_is_users(node) for node in nodes]
         if calls and not any(apart):
             whole = self._capture(calls)
             if whole is not None:
+                graphs.append(whole)
                 return Calls([whole], nodes[:1])
         mixed = Calls()
         segment = Calls()
 
         def close() -> None:
             graph = self._capture(segment.calls) if segment.calls else None
+            if graph is not None:
+                graphs.append(graph)
             mixed.calls += segment.calls if graph is None else [graph]
             mixed.nodes += segment.nodes if graph is None else segment.nodes[:1]
             segment.calls.clear()

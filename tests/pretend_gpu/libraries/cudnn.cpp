@@ -46,11 +46,12 @@ struct Job {
   char *workspace, *bias, *added;
   size_t workspace_bytes;
   double alpha, beta;  // beta: what the result, or the added array, is multiplied by
+  int number;          // of the algorithm
 };
 
 // Python's side: the current device; a call's arrays, looked up, and the call queued; what waits for the device.
 typedef int (*Device)();
-typedef int (*Queue)(const char *name, int device, cudaStream_t stream, Job *job, const size_t *bytes);
+typedef int (*Queue)(const char *name, int device, cudaStream_t stream, Job *job, const size_t *bytes, int number);
 typedef int (*Wait)(const char *name);
 static Device current_device;
 static Queue queue_job;
@@ -411,10 +412,9 @@ static P performance(int number, int status, double time, size_t memory, bool de
   return one;
 }
 
-// The fastest first, with each arithmetic, tensor cores before the rest; then what is not supported. `room`: bytes of
-// workspace that there are, or -1.
+// The fastest first, with each arithmetic, tensor cores before the rest; then what is not supported.
 template <typename P>
-static cudnnStatus_t answer(const Job &job, bool last, double room, int most, int *count, P *results) {
+static cudnnStatus_t answer(const Job &job, bool last, int most, int *count, P *results) {
   NEED(most > 0 && count && results, BAD_PARAM);
   std::vector<P> good, bad;
   for (double wanted = 0; wanted < 10; wanted += 1)
@@ -423,10 +423,7 @@ static cudnnStatus_t answer(const Job &job, bool last, double room, int most, in
       const size_t memory = workspace_of(job, one);
       for (int math : {CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION, CUDNN_TENSOR_OP_MATH, CUDNN_DEFAULT_MATH, CUDNN_FMA_MATH}) {
         if (job.type == CUDNN_DATA_DOUBLE && math != CUDNN_DEFAULT_MATH) continue;
-        if (room >= 0 && double(memory) > room)
-          bad.push_back(performance<P>(one.number, CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, -1, memory, one.deterministic, math));
-        else
-          good.push_back(performance<P>(one.number, 0, one.cost, memory, one.deterministic, math));
+        good.push_back(performance<P>(one.number, 0, one.cost, memory, one.deterministic, math));
       }
     }
   for (int number = 0; number < COUNTS[job.pass]; ++number)
@@ -463,7 +460,7 @@ static size_t bias_bytes(const Job &job) { return size_t(job.sizes[1][0]) * elem
 static int queued(const char *name, cudnnHandle_t handle, const Job &job) {
   const size_t out = bytes_of(job, 2);
   const size_t bytes[6] = {bytes_of(job, 0), bytes_of(job, 1), out, job.workspace_bytes, bias_bytes(job), out};
-  return queue_job(name, handle->device, handle->stream, new Job(job), bytes);
+  return queue_job(name, handle->device, handle->stream, new Job(job), bytes, job.number);
 }
 
 #define TRY(call) \
@@ -474,21 +471,7 @@ static cudnnStatus_t heuristics(Pass pass, cudnnHandle_t handle, Tensor x, Filte
   NEED(handle && handle->magic == HANDLE, BAD_PARAM);
   Job job;
   TRY(described(pass, x, w, c, y, job));
-  return answer(job, w->format == CUDNN_TENSOR_NHWC, -1, most, count, results);
-}
-
-// It runs on the arrays, and what it leaves in the result is rubbish.
-template <typename P>
-static cudnnStatus_t measured(const char *name, Pass pass, cudnnHandle_t handle, Tensor xd, const void *x, Filter wd,
-                              const void *w, Window c, Tensor yd, const void *y, int most, int *count, P *results,
-                              void *workspace, size_t size) {
-  Job job;
-  TRY(described(pass, xd, wd, c, yd, job));
-  TRY(placed(job, handle, x, w, y, workspace, size));
-  if (const int status = wait_for(name)) return cudnnStatus_t(status);
-  job.alpha = 1, job.beta = 0;
-  if (const int status = queued(name, handle, job)) return cudnnStatus_t(status);
-  return answer(job, wd->format == CUDNN_TENSOR_NHWC, double(size), most, count, results);
+  return answer(job, w->format == CUDNN_TENSOR_NHWC, most, count, results);
 }
 
 static cudnnStatus_t asked(Pass pass, cudnnHandle_t handle, Tensor x, Filter w, Window c, Tensor y, int number, size_t *size) {
@@ -511,6 +494,7 @@ static cudnnStatus_t ready(Job &job, Pass pass, cudnnHandle_t handle, const void
   TRY(placed(job, handle, x, w, y, workspace, size));
   NEED(alpha && beta, BAD_PARAM_NULL_POINTER);
   const bool wide = job.type == CUDNN_DATA_DOUBLE;
+  job.number = number;
   job.alpha = wide ? *static_cast<const double *>(alpha) : *static_cast<const float *>(alpha);
   job.beta = wide ? *static_cast<const double *>(beta) : *static_cast<const float *>(beta);
   return cudnnStatus_t(CUDNN_STATUS_SUCCESS);
@@ -571,25 +555,6 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t w, const int most, int *count,
     cudnnConvolutionBwdFilterAlgoPerf_t *results) {
   return heuristics(WEIGHT, handle, x, w, c, y, most, count, results);
-}
-
-cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
-    cudnnHandle_t handle, const cudnnTensorDescriptor_t xd, const void *x, const cudnnFilterDescriptor_t wd,
-    const void *w, const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t yd, void *y, const int most,
-    int *count, cudnnConvolutionFwdAlgoPerf_t *results, void *workspace, size_t size) {
-  return measured("cudnnFindConvolutionForward", FORWARD, handle, xd, x, wd, w, c, yd, y, most, count, results, workspace, size);
-}
-cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
-    cudnnHandle_t handle, const cudnnFilterDescriptor_t wd, const void *w, const cudnnTensorDescriptor_t yd,
-    const void *y, const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t xd, void *x, const int most,
-    int *count, cudnnConvolutionBwdDataAlgoPerf_t *results, void *workspace, size_t size) {
-  return measured("cudnnFindConvolutionBackwardData", DATA, handle, xd, x, wd, w, c, yd, y, most, count, results, workspace, size);
-}
-cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
-    cudnnHandle_t handle, const cudnnTensorDescriptor_t xd, const void *x, const cudnnTensorDescriptor_t yd,
-    const void *y, const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t wd, void *w, const int most,
-    int *count, cudnnConvolutionBwdFilterAlgoPerf_t *results, void *workspace, size_t size) {
-  return measured("cudnnFindConvolutionBackwardFilter", WEIGHT, handle, xd, x, wd, w, c, yd, y, most, count, results, workspace, size);
 }
 
 cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compiler import shared_library
-from ..device import CudaError, device_of, enter, note, queue, refuse, state
+from ..device import CudaError, device_of, enter, note, queue, refuse_everywhere, spend, state
 
 __all__ = ["library_file"]
 
@@ -17,7 +17,8 @@ _EXECUTION_FAILED, _BAD_PARAM = 5000, 2000
 _FLAGS = ("-O2", "-fvisibility=default")
 _DEVICE = ctypes.CFUNCTYPE(ctypes.c_int)
 _QUEUE = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)
+    *(ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)),
+    ctypes.c_int,
 )
 _WAIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
 _PLACES = 6
@@ -65,7 +66,7 @@ def library_file() -> str:
     library = ctypes.CDLL(path)
     library.pretend_cudnn_run.argtypes = library.pretend_cudnn_drop.argtypes = [ctypes.c_void_p]
 
-    def queue_job(name: bytes, device: int, stream: int | None, address: int, sizes: Any) -> int:
+    def queue_job(name: bytes, device: int, stream: int | None, address: int, sizes: Any, number: int) -> int:
         def call() -> int:
             enter(name.decode())
             job = _Job(library, address)
@@ -73,6 +74,8 @@ def library_file() -> str:
                 if place and not (device_of(place) == device == device_of(place + size - 1) == state.current):
                     return _BAD_PARAM
             note("cudnn", name.decode())
+            if (stream or 0) not in state.capturing:
+                spend(name.decode(), number, stream or 0)
             queue(stream or 0, job)
             return 0
 
@@ -82,7 +85,7 @@ def library_file() -> str:
         def call() -> int:
             enter(name.decode())
             note("synchronize", name.decode())
-            refuse(name.decode())
+            refuse_everywhere(name.decode())
             return 0
 
         return _status(call)
