@@ -48,7 +48,6 @@ _IN_ORDER = "an image's boxes suppress one another in order: a block an image"
 _SMALL = "a small weight beside larger ones: scratch is as large as theirs"
 _OUTPUTS = "as many threads as outputs: the input is larger, and a few of its elements are read"
 _WINDOWS = "a thread has a window of positions, and a call's positions are few beside its arrays"
-_TILES = "tiles of a long row, whose sums follow one another"
 _MATCHES = "matches are found one after another: a block a sample"
 _RECURSION = "steps follow one another: a block a sample and direction"
 _ALONE = "a block a row of probabilities, whose running sum is one after another"
@@ -84,11 +83,10 @@ _TABLE = {
         "opbox_multibox_targets": "_contrib_MultiBoxTarget",
     },
     _WINDOWS: {
-        "opbox_add_rows": "Embedding take gather_nd",
-        "opbox_join_rows": "Embedding take gather_nd",
+        "opbox_add_rows": "gather_nd",
+        "opbox_join_rows": "gather_nd",
         "opbox_column_windows": "_contrib_DeformableConvolution",
     },
-    _TILES: {"opbox_cumsum_tile_sums": "_np_cumsum", "opbox_cumsum_by_block": "_np_cumsum"},
     _MATCHES: {"opbox_match": "_contrib_bipartite_matching"},
     _RECURSION: {"opbox_ctc_recursion": "CTCLoss"},
     _ALONE: {"opbox_positions": "_sample_multinomial"},

@@ -26,6 +26,7 @@ _NEIGHBOURS = 32
 """Sums beside one another, which a warp reads together: threads add these up, however long they are."""
 _BLOCKS = 528
 """Minimum number of blocks that are not cut into pieces: four for each processor of a large device."""
+_MAX_PIECES = 4096
 _ROWS, _LENGTH = 4096, 1024
 _ALONG_FIRST, _ALONG_LAST = (f"{_ROWS:,} x {_LENGTH:,} along the {axis} axis" for axis in ("first", "last"))
 
@@ -134,17 +135,18 @@ class _Split(NamedTuple):
 
 
 def _split(p: CumsumParams, shape: tuple[int, ...]) -> _Split:
-    """The split of an array's sums. Few long sums are cut into pieces, about as many as a piece has steps."""
+    """The split of an array's sums. Few long sums are cut into as many pieces as keep a device busy."""
     size = math.prod(shape)
     flat = p.axis is None or not shape
     length = size if flat else shape[p.axis or 0]
     inner = 1 if flat else math.prod(shape[(p.axis or 0) % len(shape) + 1 :])
     sums = size // length
     by_block = length > _SHORT and inner < _NEIGHBOURS
-    steps, workers = (_THREADS, sums) if by_block else (1, -(-sums // _THREADS))
+    width, workers, least = (_THREADS, sums, 4) if by_block else (1, -(-sums // _THREADS), 16)
     piece = length
-    if workers < _BLOCKS and length > _SHORT * steps:
-        piece = steps * max(_SHORT // 4, 1 << (math.isqrt(length // steps) - 1).bit_length())
+    if workers < _BLOCKS and length > 8 * least * width:
+        pieces = min(_MAX_PIECES, -(-_BLOCKS // workers))
+        piece = width * max(least, -(-length // (width * pieces)))
     return _Split(sums, length, inner, by_block, piece, -(-length // piece))
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "of_one_type",
     "scalar",
     "threads_for",
+    "threads_of",
 ]
 
 TYPES = {"float16": "__half", "float32": "float", "float64": "double"}
@@ -118,7 +119,7 @@ class KernelTemplate:
 
     def over(self, ctx: OpContext, dtype: Any, elements: int, arguments: Sequence[Any]) -> Callable[[], Any]:
         """A call that launches it with a thread for each of so many elements."""
-        block = _threads_of(elements)
+        block = threads_of(elements)
         return self.call(ctx, dtype, -(-elements // block), block, arguments)
 
 
@@ -179,7 +180,7 @@ def threads_for(elements: int, most: int = 256) -> int:
     return min(most, max(32, 1 << (elements - 1).bit_length()))
 
 
-def _threads_of(elements: int) -> int:
+def threads_of(elements: int) -> int:
     """Threads of a block where each element has one: few elements are shared out among all processors."""
     return max(32, min(256, 1 << (elements // _PROCESSORS).bit_length() >> 1))
 

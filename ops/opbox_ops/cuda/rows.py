@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array, Arrays, Temp
-from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, threads_for
+from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, threads_of
 from .radix_sort import LOWER_BOUND, bits_for, radix_sort, radix_temps
 
 __all__ = ["add_in_order", "adding_temps", "window_of"]
@@ -131,7 +131,7 @@ def add_in_order(xp: Any, where: Array, rows: Array, total: Array, temps: Arrays
     window, bits = window_of(count), bits_for(size - 1)
     sort, keys, order = radix_sort(xp, sorting, bits)
     threads = -(-count // window) * width
-    block = threads_for(threads)
+    block = threads_of(threads)
     sizes = tuple(np.int32(number) for number in (threads, count, width, window))
     steps = tuple(np.int64(step // rows.itemsize) for step in rows.strides)
     blocks, spans = -(-threads // block), pieces.size > 0
