@@ -131,13 +131,20 @@ def test_a_problem_is_measured_once() -> None:
 
 def test_results_of_a_session_are_published_together(gpu: Any) -> None:
     gpu.costs.update(COSTS)
-    begun = gate(gpu)
-    one, other = asked(8), asked(9)
-    begun.set()
-    until(lambda: one.is_measured or search._Search.measured)
-    assert one.is_measured == other.is_measured or search.settle(60)
+    begin, closed = gate(gpu, FIRST), threading.Event()
+    gpu.gates["cudnnConvolutionBackwardFilter", GEMM] = closed
+    one, other = asked(), choice_of(problem(direction=WEIGHT))
+    assert other is not None
+    search.ask(other)
+    begin.set()
+    until(lambda: search._Search.measured)
+    assert not one.is_measured
+    assert one.best.number == FIRST
+    closed.set()
     assert search.settle(60)
-    assert [one.best.number, other.best.number] == [GEMM, GEMM]
+    assert one.is_measured
+    assert other.is_measured
+    assert one.best.number == GEMM
 
 
 def measured(gpu: Any, max_first_ms: float) -> dict[Any, int]:
@@ -366,6 +373,20 @@ def test_what_another_session_has_asked_for_too_is_measured(gpu: Any) -> None:
     assert search.settle(60)
     assert chosen.is_measured
     backends[1].close()
+
+
+def test_plans_are_recorded_whole_beside_a_measurement(gpu: Any, cupy: Any) -> None:
+    """Each records while the thread makes its handle, takes memory, measures and gives memory back."""
+    x = cupy.zeros(2, "f")
+    choices, recorded = [], 0
+    for size in range(8, 14):
+        choices.append(asked(size))
+        while not choices[-1].is_measured and search._Search.thread is not None:
+            assert backend_for("gpu:0").capture([lambda: cupy.add(x, 1, out=x)]) is not None
+            recorded += 1
+    assert search.settle(60)
+    assert all(chosen.is_measured for chosen in choices)
+    assert recorded
 
 
 def test_a_measurement_that_fails_is_logged_and_calls_go_on(gpu: Any, caplog: pytest.LogCaptureFixture) -> None:
