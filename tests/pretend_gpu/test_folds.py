@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import ml_dtypes
@@ -208,6 +209,20 @@ def test_operators_of_many_elements(gpu: Any, case: Case, dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "bool"])
+def test_whole_numbers_are_added_up_exactly(gpu: Any, dtype: str) -> None:
+    backend = backend_for("gpu:0")
+    x = np.full((70_000, 3), 1 if dtype == "bool" else 101, dtype)
+    [mean] = invoke("_npi_mean", {"axis": "0"}, [backend.put(x)], backend=backend, random=backend.random(0))
+    assert mean.dtype == np.float32
+    np.testing.assert_array_equal(backend.get(mean), [x[0, 0]] * 3)
+    for kind in ("float32", "int64"):
+        attrs = {"axis": "0", "dtype": kind}
+        [total] = invoke("_np_sum", attrs, [backend.put(x)], backend=backend, random=backend.random(0))
+        assert total.dtype == kind
+        np.testing.assert_array_equal(backend.get(total), x.sum(0, dtype=np.int64))
+
+
 def test_a_view_is_reduced_as_it_is_seen(gpu: Any) -> None:
     backend = backend_for("gpu:0")
     x = np.random.default_rng(0).integers(0, 9, (300, 400)).astype("f")
@@ -215,6 +230,21 @@ def test_a_view_is_reduced_as_it_is_seen(gpu: Any) -> None:
     for op, expected in (("sum", x.T[::2].sum(1)), ("argmax", x.T[::2].argmax(1))):
         [out] = invoke(op, {"axis": "1"}, [view], backend=backend, random=backend.random(0))
         np.testing.assert_array_equal(backend.get(out), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "added", "results"), [("bool", "float64", 1), ("int32", "float32", 3), ("bool", "int64", 3)]
+)
+def test_counts_in_a_larger_compute(gpu: Any, cupy: Any, dtype: str, added: str, results: int) -> None:
+    x = numbers((20_000, 3), dtype)
+    axis = 0 if results == 3 else None
+    xp = backend_for("gpu:0").xp
+    out = cupy.empty(x.sum(axis).shape, added)
+    device: Any = importlib.import_module("pretend_gpu.device")
+    with device.recorded() as calls:
+        xp.sum(cupy.asarray(x), axis=axis, dtype=added, out=out)
+    assert {"opbox_fold_rows", "opbox_fold_columns"} & {name for kind, name in calls.events if kind == "launch"}
+    np.testing.assert_array_equal(out.get(), x.sum(axis, dtype=np.int64))
 
 
 def test_a_quota_that_is_short_of_scratch_leaves_sums_to_cupy(gpu: Any) -> None:

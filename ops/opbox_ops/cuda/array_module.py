@@ -77,18 +77,24 @@ class ArrayModule:
         if out is None or highest_level() == LEVELS[0] or not (a.flags.c_contiguous and out.flags.c_contiguous):
             return False
         added = out.dtype if dtype is None else np.dtype(dtype)
-        wide = computed_type(a.dtype)
-        exact = added == out.dtype and (
-            added == wide or (added == a.dtype and (a.dtype.kind in "iu" or how >= How.MAX))
-        )
-        axes = range(a.ndim) if axis is None else axis if isinstance(axis, Iterable) else (axis,)
-        fold = _fold_of(a.shape, tuple(axes), a.dtype) if exact else None
-        if fold is None or out.size != fold.results:
+        wide, whole = computed_type(a.dtype), a.dtype.kind in "iub"
+        exact = added == wide or (added == a.dtype and (a.dtype.kind in "iu" or how >= How.MAX))
+        converted = whole and added.kind == "f" and how == How.SUM
+        if added != out.dtype or not (exact or converted):
             return False
-        trusted = trust.is_trusted(_CHECKED[how], a.dtype.name)
-        memory = stream_scratch(self._cupy) if trusted else None
+        axes = range(a.ndim) if axis is None else axis if isinstance(axis, Iterable) else (axis,)
+        fold = _fold_of(a.shape, tuple(axes), a.dtype)
+        if fold is None or out.size != fold.results or not trust.is_trusted(_CHECKED[how], a.dtype.name):
+            return False
+        parts_bytes = fold.parts.shape[0] * wide.itemsize
+        if converted and parts_bytes + fold.results * wide.itemsize > SCRATCH_BYTES:
+            return False
+        memory = stream_scratch(self._cupy)
         if memory is None:
             return False
-        parts = self._cupy.ndarray(fold.parts.shape, fold.parts.dtype, memptr=memory)
-        fold.bind(self._cupy, how, a, out, parts)()
+        parts = self._cupy.ndarray(fold.parts.shape, wide, memptr=memory)
+        target = self._cupy.ndarray((fold.results,), wide, memptr=memory + parts_bytes) if converted else out
+        fold.bind(self._cupy, how, a, target, parts)()
+        if converted:
+            self._cupy.copyto(out, target.reshape(out.shape), casting="unsafe")
         return True

@@ -38,6 +38,11 @@ def _same_sums(x: np.dtype[Any], out: np.dtype[Any]) -> bool:
     return out.kind != "b" and (out.kind in "iu" or accumulation_type(out) == accumulation_type(x))
 
 
+def _sums_of_whole_numbers(x: np.dtype[Any], out: np.dtype[Any]) -> bool:
+    """Return whether the kernels add up x: also whole numbers to a real one, as the exact sum of 64 bits."""
+    return _same_sums(x, out) or (x.kind in "iub" and out.kind == "f")
+
+
 def _temps(fold: Fold | None, out: ArraySpec) -> list[Temp]:
     """What slices come to, and results of another type than the array's as they are computed."""
     assert fold is not None
@@ -53,6 +58,10 @@ def _bind(
     (data,), calls = contiguous(ctx, inputs)
     parts, wide = ctx.temp[:2]
     target = out if out.dtype == fold.dtype else wide
+    if target.dtype.kind == "i" and out.dtype.kind == "f" and divisor != 1:
+        calls.append(fold.bind(ctx.xp, how, data, target, parts))
+        calls.append(partial(ctx.xp.true_divide, target.reshape(out.shape), divisor, out=out, casting="unsafe"))
+        return as_one(calls)
     calls.append(fold.bind(ctx.xp, how, data, target, parts, divisor=divisor, rooted=rooted))
     if target is not out:
         calls.append(partial(ctx.xp.copyto, out, target.reshape(out.shape), casting="unsafe"))
@@ -142,12 +151,16 @@ _HOW = {
     "max": How.MAX,
     "min": How.MIN,
 }
+_TAKES = {
+    **dict.fromkeys(("max", "min"), _same_type),
+    **dict.fromkeys(("sum", "mean", "nansum"), _sums_of_whole_numbers),
+}
 for _row in statistics.TABLE:
     for _name in (_row.name, *statistics.NUMPY_NAMES.get(_row.name, ())[:1]):
         _attach(
             get(_name),
             _HOW[_row.name],
-            takes=_same_type if _row.name in ("max", "min") else _same_sums,
+            takes=_TAKES.get(_row.name, _same_sums),
             divisor=_count if _row.name == "mean" else _one,
         )
 for _how in (How.ANY, How.ALL):
