@@ -68,7 +68,7 @@ def guarded(name: str, rule: ChooseRule) -> ChooseRule:
     """A compute's rule that takes no call for which the compute is not trusted."""
 
     def choose(p: Any, call: CallSpec) -> Kernel | None:
-        if (_answers or _refused) and (name in _refused or not is_trusted(name, element_type(call))):
+        if (_answers or _refused) and not is_trusted(name, element_type(call)):
             return None
         kernel = rule(p, call)
         if kernel is not None and _observer is not None:
@@ -84,7 +84,7 @@ def is_trusted(name: str, dtype: str) -> bool:
     A compute that has no answer at all is not trusted: the check has not come to it. A type without an answer of its
     own follows the compute's other types.
     """
-    return all(not reason_against(answers, name, dtype) for answers in _answers.values())
+    return name not in _refused and all(not reason_against(answers, name, dtype) for answers in _answers.values())
 
 
 def reason_against(answers: Answers, name: str, dtype: str) -> str:

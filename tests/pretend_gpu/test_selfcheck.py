@@ -17,6 +17,8 @@ from opbox_ops import registry, trust
 from opbox_ops.backend import backend_for
 from opbox_ops.backend.kernel_cache import kernel_folders
 from opbox_ops.cuda import softmax
+from opbox_ops.cudnn.algorithms import FORWARD, ConvolutionProblem, usable_algorithms
+from opbox_ops.cudnn.library import Math, current_handle
 from opbox_ops.selfcheck.comparison import Comparison
 from opbox_ops.selfcheck.identity import identity_of
 from opbox_ops.selfcheck.row import Row
@@ -136,6 +138,24 @@ def test_a_kernel_that_gives_other_bits(monkeypatch: pytest.MonkeyPatch) -> None
     once = "static int runs; if (!threadIdx.x && !blockIdx.x) ++runs; if (runs % 2 == 0 && blockIdx.x == 0) return;"
     monkeypatch.setenv("PRETEND_GPU_INSERT", f"{KERNEL}: {once}")
     assert checked()[NAME, "float32"] == "gives other bits in a second run"
+
+
+def test_a_wrong_algorithm_of_cudnn_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_without("cuDNN float32")
+    monkeypatch.setenv("PRETEND_CUDNN_WRONG", "6")
+    answers = checked()
+    wrong = {name for (name, _), reason in answers.items() if reason}
+    assert wrong == {f"cuDNN Forward algorithm 6 math {Math.FMA}"}
+    assert {name.split()[1] for name, _ in answers} == {"Forward", "BackwardData", "BackwardFilter"}
+    shapes = ((2, 4, 8, 8), (4, 4, 3, 3), (2, 4, 8, 8))
+    window = ((1, 1), (1, 1), (1, 1))
+    problem = ConvolutionProblem.of(FORWARD, "float32", shapes, window, 1, False, False, 1 << 24)
+    with backend_for(DEVICE).scope():
+        handle = current_handle()
+        assert handle is not None
+        numbers = {one.number for one in usable_algorithms(handle, problem)}
+        trust.forget()
+        assert {one.number for one in usable_algorithms(handle, problem)} == numbers | {6}
 
 
 @pytest.mark.parametrize("fault", ["error", "crash"])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from opbox_protocol.errors import MXNetError
 
+from .. import trust
 from ..cuda.precision import allow_tf32
 from .library import DATA_TYPES, DeviceHandle, Math, Performance
 
@@ -29,6 +30,7 @@ __all__ = [
     "ConvolutionProblem",
     "Descriptors",
     "UsableAlgorithm",
+    "algorithm_name",
     "aligned",
     "usable_algorithms",
 ]
@@ -211,9 +213,16 @@ def _usable(
         if size is None or size > problem.most:
             continue
         algorithm = UsableAlgorithm(int(result.algo), int(result.mathType), size)
+        if not trust.is_trusted(algorithm_name(problem, algorithm), problem.dtype):
+            continue
         if problem.biased and algorithm.number == IMPLICIT_PRECOMP_GEMM:
             yield algorithm._replace(adds_bias=True)
         yield algorithm
+
+
+def algorithm_name(problem: ConvolutionProblem, algorithm: UsableAlgorithm) -> str:
+    """What a GPU's self-check calls an algorithm."""
+    return f"cuDNN {problem.direction.name} algorithm {algorithm.number} math {algorithm.math}"
 
 
 def _described(problem: ConvolutionProblem, descriptors: Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:

@@ -19,6 +19,7 @@ from opbox_ops import registry, trust
 from opbox_ops.backend import Backend, backend_for
 from opbox_ops.backend.failure import device_error, lost
 from opbox_ops.selfcheck.comparison import Comparison
+from opbox_ops.selfcheck.convolutions import compare_algorithms
 from opbox_ops.selfcheck.row import CHECKED_TYPES, Row
 from opbox_ops.selfcheck.table import ROWS
 from opbox_protocol.errors import MXNetError
@@ -36,12 +37,13 @@ Unit = Callable[[Backend, Backend, Callable[[Names], None]], dict[tuple[str, str
 
 
 def units(rows: Sequence[Row] = ROWS) -> Iterator[tuple[str, Unit]]:
-    """What is checked, by name, in order: each row's first type, a network, then the rows' further types."""
+    """What is checked, by name, in order: the rows' first types, cuDNN's algorithms, a network, further types."""
     for position in range(len(CHECKED_TYPES)):
         for number, row in enumerate(rows):
             if position < len(row.types):
                 dtype = row.types[position]
                 yield f"{row.op} {number} {dtype}", _unit(row, dtype)
+        yield f"cuDNN {CHECKED_TYPES[position]}", _algorithms(CHECKED_TYPES[position])
         if not position:
             yield _NETWORK, _network
 
@@ -62,6 +64,10 @@ def _unit(row: Row, dtype: str) -> Unit:
         return answers
 
     return check
+
+
+def _algorithms(dtype: str) -> Unit:
+    return lambda host, device, running: compare_algorithms(device, dtype, running)
 
 
 def _network(host: Backend, device: Backend, running: Callable[[Names], None]) -> dict[tuple[str, str], str]:

@@ -7,6 +7,7 @@
 #include "cudnn_types.h"
 #endif
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -175,7 +176,10 @@ struct Loops {
   }
 };
 
-extern "C" void pretend_cudnn_run(const Job *job) {
+extern "C" void pretend_cudnn_run(const Job *queued) {
+  Job own = *queued, *job = &own;
+  const char *wrong = getenv("PRETEND_CUDNN_WRONG");  // the number of a forward algorithm that gives twice its result
+  if (wrong && job->pass == FORWARD && atoi(wrong) == job->number) job->alpha *= 2;
   if (job->workspace) memset(job->workspace, 0xCD, job->workspace_bytes);
   if (job->type == CUDNN_DATA_DOUBLE) Loops<double, double>{*job}.run();
   else if (job->type == CUDNN_DATA_FLOAT) Loops<float, float>{*job}.run();
