@@ -222,7 +222,7 @@ def _usable(
 
 def algorithm_name(problem: ConvolutionProblem, algorithm: UsableAlgorithm) -> str:
     """What a GPU's self-check calls an algorithm."""
-    return f"cuDNN {problem.direction.name} algorithm {algorithm.number} math {algorithm.math}"
+    return f"cuDNN {problem.direction.name} algorithm {algorithm.number}"
 
 
 def _described(problem: ConvolutionProblem, descriptors: Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:

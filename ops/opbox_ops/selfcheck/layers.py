@@ -72,6 +72,7 @@ ROWS = [
     Row("LayerNorm", [(3, 5, 7), (7,), (7,)], [(300, 129), (129,), (129,)], slack=10),
     Row("GroupNorm", [(3, 6, 5), (2,), (2,)], [(70, 6, 129), (2,), (2,)], {"num_groups": 2}, slack=10),
     Row("InstanceNorm", [(3, 5, 7), (5,), (5,)], [(30, 11, 129), (11,), (11,)], slack=10),
+    Row("LRN", [(2, 5, 4, 3)], [(3, 40, 21, 16)], {"nsize": 3}),
     Row("L2Normalization", [(3, 5, 7)], [(300, 129)], slack=10),
     Row("softmax_cross_entropy", [(5, 7), Input((5,), 0, 6, "int")], [(300, 33), Input((300,), 0, 32, "int")]),
     Row("SVMOutput", [(5, 7), Input((5,), 0, 6, "int")], [(300, 33), Input((300,), 0, 32, "int")]),
