@@ -107,7 +107,8 @@ def compare_algorithms(
                 workspace = device.empty((algorithm.workspace + WORKSPACE_ALIGNMENT,), np.dtype("uint8"))
                 results = []
                 try:
-                    call = PlannedConvolution(handle, problem, algorithm).bind(ConvolutionArrays(*operands, workspace))
+                    bound = ConvolutionArrays(operands[0], operands[1], operands[2], workspace)
+                    call = PlannedConvolution(handle, problem, algorithm).bind(bound)
                     for _ in range(2):
                         operands[result][...] = np.nan
                         call()
