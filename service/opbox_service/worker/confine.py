@@ -87,10 +87,20 @@ def confine(bounds: Bounds) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.umask(0o077)
     _limit(bounds)
-    devices = [*_DEVICES, *(glob.glob("/dev/nvidia*") if bounds.gpu else ())]
+    devices = [*_DEVICES, *(_for_cuda() if bounds.gpu else ())]
     landlock.restrict([*read, *sys.path], [bounds.folder, *bounds.write, *devices], network=bounds.network)
     if os.geteuid() == 0:
         _drop_capabilities()
+
+
+def _for_cuda() -> list[str]:
+    """What CUDA writes to: the devices, and the names of the process's own threads.
+
+    CUDA's initialisation ends with error 304 where it may not name its threads. The descriptor stays open, so that the
+    kernel keeps the folder's inode, by which Landlock knows it.
+    """
+    threads = os.open("/proc/self/task", os.O_PATH | os.O_DIRECTORY)
+    return [*glob.glob("/dev/nvidia*"), f"/proc/self/fd/{threads}"]
 
 
 def _prctl(what: int, value: int) -> None:
