@@ -2,8 +2,8 @@
 
 Short rows need one launch: a thread counts the numbers before its own. Longer rows are sorted by their digits, the
 lowest first. Per digit a block counts those of a tile, a block adds up the counts of one digit value over the tiles,
-and a block moves the numbers of its tile. Counts are whole numbers and places follow from them, so that every run has
-the same order. Launches depend on sizes only: a graph records them.
+and a block sorts the numbers of its tile and moves them. Counts are whole numbers and places follow from them, so that
+every run has the same order. Launches depend on sizes only: a graph records them.
 
 Satish, Harris and Garland, "Designing Efficient Sorting Algorithms for Manycore GPUs" (2009).
 """
@@ -116,29 +116,27 @@ _MOVE = KernelTemplate(
     "opbox_radix_move",
     "const unsigned *keys, const int *order, unsigned *moved_keys, int *moved_order, const int *counts, "
     "const int *totals, int n, int tiles, int shift, int bits, int first",
-    f"""  __shared__ int base[{_THREADS}];
+    f"""  __shared__ int before[{_THREADS}];
+  __shared__ int base[{_THREADS}];
   __shared__ int of_warp[{_THREADS // 32}][{_THREADS}];
+  __shared__ unsigned tile_keys[{_TILE}];
+  __shared__ int tile_order[{_TILE}];
   const int row = blockIdx.x / tiles, tile = blockIdx.x % tiles, digits = 1 << bits;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const long long begin = (long long)row * n;
-  // A thread has a value of the digit: smaller ones stand before it, and those of earlier tiles.
+  const long long begin = (long long)row * n, from = (long long)tile * {_TILE};
+  // A thread has a value of the digit. Smaller ones stand before it in the row, and those of earlier tiles.
   const int total = threadIdx.x < digits ? totals[row * digits + threadIdx.x] : 0;
-  base[threadIdx.x] = total;
-  __syncthreads();
-  for (int step = 1; step < blockDim.x; step *= 2) {{
-    const int further = threadIdx.x >= step ? base[threadIdx.x - step] : 0;
-    __syncthreads();
-    base[threadIdx.x] += further;
-    __syncthreads();
-  }}
-  base[threadIdx.x] -= total;
-  if (threadIdx.x < digits) base[threadIdx.x] += counts[((long long)row * digits + threadIdx.x) * tiles + tile];
+  const int first_place = sum_before(total, before) +
+                          (threadIdx.x < digits ? counts[((long long)row * digits + threadIdx.x) * tiles + tile] : 0);
+  // The rank of each number among those of the tile with its digit.
+  unsigned own[{_ROUNDS}];
+  int ranks[{_ROUNDS}], seen = 0;
+#pragma unroll
   for (int round = 0; round < {_ROUNDS}; ++round) {{
-    const long long from = (long long)tile * {_TILE} + round * {_THREADS}, k = from + threadIdx.x;
-    if (from >= n) break;
+    const long long k = from + round * {_THREADS} + threadIdx.x;
     const bool inside = k < n;
-    const unsigned key = inside ? keys[begin + k] : 0;
-    const int digit = key >> shift & (digits - 1);
+    own[round] = inside ? keys[begin + k] : 0;
+    const int digit = own[round] >> shift & (digits - 1);
     for (int w = 0; w < {_THREADS // 32}; ++w) of_warp[w][threadIdx.x] = 0;
     __syncthreads();
     unsigned alike = __ballot_sync(0xffffffffu, inside);
@@ -150,23 +148,52 @@ _MOVE = KernelTemplate(
     const int rank = __popc(alike & ((1u << lane) - 1));
     if (inside && rank == 0) of_warp[warp][digit] = __popc(alike);
     __syncthreads();
-    int place = base[threadIdx.x];
     for (int w = 0; w < {_THREADS // 32}; ++w) {{
       const int count = of_warp[w][threadIdx.x];
-      of_warp[w][threadIdx.x] = place;
-      place += count;
-    }}
-    base[threadIdx.x] = place;
-    __syncthreads();
-    if (inside) {{
-      const long long to = begin + of_warp[warp][digit] + rank;
-      moved_keys[to] = key;
-      moved_order[to] = first ? int(k) : order[begin + k];
+      of_warp[w][threadIdx.x] = seen;
+      seen += count;
     }}
     __syncthreads();
+    ranks[round] = of_warp[warp][digit] + rank;
+    __syncthreads();
+  }}
+  // The tile is sorted in shared memory, so that neighbours are written to neighbours.
+  const int start = sum_before(seen, before);
+  before[threadIdx.x] = start;
+  base[threadIdx.x] = first_place - start;
+  __syncthreads();
+#pragma unroll
+  for (int round = 0; round < {_ROUNDS}; ++round) {{
+    const long long k = from + round * {_THREADS} + threadIdx.x;
+    if (k >= n) continue;
+    const int place = before[own[round] >> shift & (digits - 1)] + ranks[round];
+    tile_keys[place] = own[round];
+    tile_order[place] = first ? int(k) : order[begin + k];
+  }}
+  __syncthreads();
+  for (int place = threadIdx.x; place < {_TILE} && from + place < n; place += {_THREADS}) {{
+    const unsigned key = tile_keys[place];
+    const long long to = begin + base[key >> shift & (digits - 1)] + place;
+    moved_keys[to] = key;
+    moved_order[to] = tile_order[place];
   }}
 """,
     (_WHAT, lambda: Moved(16 * _ROWS * _LENGTH, 16 * _ROWS * _LENGTH)),
+    """// The sum of what the threads before have; all of a block call it.
+__device__ int sum_before(int own, int *scratch) {
+  scratch[threadIdx.x] = own;
+  __syncthreads();
+  for (int step = 1; step < blockDim.x; step *= 2) {
+    const int further = threadIdx.x >= step ? scratch[threadIdx.x - step] : 0;
+    __syncthreads();
+    scratch[threadIdx.x] += further;
+    __syncthreads();
+  }
+  const int before = scratch[threadIdx.x] - own;
+  __syncthreads();
+  return before;
+}
+""",
     types=_ANY,
 )
 KERNELS += [_RANK, _COUNT, _OFFSETS, _MOVE]
