@@ -46,7 +46,7 @@ def strange(scores: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("rows", "columns", "levels"), [(1, 1, 3), (40, 7, 16), (7, 70, 4), (90, 80, 1 << 40)])
+@pytest.mark.parametrize(("rows", "columns", "levels"), [(1, 1, 3), (40, 7, 16), (7, 70, 4), (60, 50, 1 << 40)])
 def test_sorted_pairs_are_the_references(gpu: Any, cupy: Any, rows: int, columns: int, levels: int, dtype: str) -> None:
     scores = strange(np.random.default_rng(rows).integers(-levels, levels, (3, rows, columns)) / levels).astype(dtype)
     for threshold in (-2, 0, 0.5):
