@@ -30,7 +30,7 @@ from .row import Input, draw
 __all__ = ["compare_algorithms"]
 
 Array = Any
-MOST = 256 << 20
+MAX_WORKSPACE_BYTES = 256 << 20
 """Bytes of workspace that an algorithm may take."""
 
 
@@ -136,7 +136,10 @@ def _problems(dtype: str) -> Iterator[tuple[_Case, ConvolutionProblem]]:
         window = ((case.stride,) * 2, (1, 1), (case.pad,) * 2)
         for last in (False, True) if dtype in ("float16", "bfloat16") else (False,):
             for direction in (FORWARD, DATA, WEIGHT):
-                yield case, ConvolutionProblem.of(direction, dtype, case.shapes, window, 1, last, False, MOST)
+                yield (
+                    case,
+                    ConvolutionProblem.of(direction, dtype, case.shapes, window, 1, last, False, MAX_WORKSPACE_BYTES),
+                )
 
 
 def _physical(array: Array, last: bool) -> Array:
