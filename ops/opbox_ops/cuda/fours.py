@@ -13,7 +13,9 @@ __all__ = ["by_channel_rows", "by_rows", "by_walk"]
 _LOOP = "#pragma unroll\n    for (int j = 0; j < 4; ++j)"
 
 
-def by_rows(reads: Mapping[str, str], body: str = "", *, end: str = "row.end", fours: str | None = None) -> str:
+def by_rows(
+    reads: Mapping[str, str], body: str = "", *, end: str = "row.end", fours: str | None = None, none: str = "A(0)"
+) -> str:
     """A loop over the elements i of a thread's row.
 
     Args:
@@ -21,10 +23,14 @@ def by_rows(reads: Mapping[str, str], body: str = "", *, end: str = "row.end", f
         body: what is done for each, with the names.
         end: where the loop ends.
         fours: in place of `body`: what is done with four, `name_of[4]`, of which `count` are there.
+        none: what those are that are not there.
     """
-    head = f"for (long long base = row.first; base < {end}; base += 4 * row.by)"
-    first = f"const long long i = base + j * row.by, at = row.start + i * inner;\n      const bool inside = i < {end};"
-    return _loop(head, first, first, reads, body, fours)
+    head = (
+        f"for (unsigned base = row.first, place = row.start + row.first * inner, step = row.by * inner; base < {end}; "
+        "base += 4 * row.by, place += 4 * step)"
+    )
+    first = f"const unsigned i = base + j * row.by, at = place + j * step;\n      const bool inside = i < {end};"
+    return _loop(head, first, first, reads, body, fours, none=none)
 
 
 def by_walk(reads: Mapping[str, str], body: str = "", *, fours: str | None = None) -> str:
@@ -43,11 +49,18 @@ def by_channel_rows(reads: Mapping[str, str], body: str = "", *, fours: str | No
 
 
 def _loop(
-    head: str, first: str, again: str, reads: Mapping[str, str], body: str, fours: str | None, more: str = ""
+    head: str,
+    first: str,
+    again: str,
+    reads: Mapping[str, str],
+    body: str,
+    fours: str | None,
+    more: str = "",
+    none: str = "A(0)",
 ) -> str:
     """The loop, where `first` has an element's place when it is loaded, and `again` when it is used."""
     names = "".join(f"    A {name}_of[4];\n" for name in reads)
-    loads = "".join(f"      {name}_of[j] = inside ? {read} : A(0);\n" for name, read in reads.items())
+    loads = "".join(f"      {name}_of[j] = inside ? {read} : {none};\n" for name, read in reads.items())
     start, counts = ("    int count = 0;\n", "      count += inside;\n") if fours is not None else ("", "")
     values = "".join(f"      const A {name} = {name}_of[j];\n" for name in reads)
     one = f"{_LOOP} {{\n      {again}\n      if (!inside) continue;\n{values}      {body}\n    }}\n"

@@ -38,13 +38,16 @@ _OWN_ROW = """  extern __shared__ A scratch[];
   const Row row = row_here(outer, n, inner, width, lanes, slices);
   const int rows = outer * inner;
 """
+_X = "A(data[at]) - origin"
+"""An element, less the row's first: what is left is small where the row is far from 0, so that few digits are lost."""
 
 
 def _slice_moments(phases: str) -> str:
     """The text that has the moments of data's row in `all`: of its slice in the first phase, joined in the others."""
-    return f"""  Moments own = {{A(0), A(0), A(0)}};
+    return f"""  const A origin = A(data[row.start]);
+  Moments own = {{A(0), A(0), A(0)}};
   if ({phases}) {{
-{by_rows({"x": "A(data[at])"}, fours="    add_values(own, x_of, count);" + chr(10))}  }} else {{
+{by_rows({"x": _X}, fours="    add_values(own, x_of, count);" + chr(10))}  }} else {{
     {JOIN}
       join_moments(own, parts[s * rows + row.number], parts[(slices + s) * rows + row.number],
                    parts[(2 * slices + s) * rows + row.number]);
@@ -64,17 +67,17 @@ def _slice_moments(phases: str) -> str:
 
 
 _AFFINE = {
-    "x": "A(data[at])",
+    "x": _X,
     "factor": "A(gamma[groups ? group : i])",
     "shift": "A(beta[groups ? group : i])",
 }
-_GRADIENT = {"g": "groups ? A(gout[at]) : A(gout[at]) * A(gamma[i])", "x": "A(data[at])"}
+_GRADIENT = {"g": "groups ? A(gout[at]) : A(gout[at]) * A(gamma[i])", "x": _X}
 FORWARD = KernelTemplate(
     "opbox_norm_rows",
     "const T *data, const T *gamma, const T *beta, T *out, T *means, T *deviations, A *parts, A eps, int groups, "
     f"int writes, {ROW_SIZES}, int phase",
     f"""{_OWN_ROW}{_slice_moments(f"phase != {APPLY}")}  if (row.lane == 0 && row.slice == 0 && row.inside) {{
-    if (writes & 2) means[row.number] = T(all.mean);
+    if (writes & 2) means[row.number] = T(origin + all.mean);
     if (writes & 4) deviations[row.number] = T(deviation);
   }}
   if (!(writes & 1)) return;
@@ -109,7 +112,7 @@ BACKWARD = KernelTemplate(
     return;
   }}
   if (row.lane == 0 && row.slice == 0 && row.inside) {{
-    of_rows[row.number] = groups ? products : all.mean;
+    of_rows[row.number] = groups ? products : origin + all.mean;
     of_rows[rows + row.number] = groups ? sum : deviation;
   }}
   if (!writes) return;

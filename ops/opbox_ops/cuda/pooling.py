@@ -3,15 +3,14 @@
 Channels second are images of one channel each: neighbouring threads have neighbouring positions. Of channels last
 neighbouring threads have neighbouring channels. Windows over all of data are rows, shared out by `row_blocks`. Each
 array is read and written once, as far as the cache keeps what neighbouring windows share. Backward adds nothing to
-memory: the thread of an element looks at the windows that it is in, in one order, and for max at the window's elements
-before it, where it equals the maximum; of a window over all of data the first such element is searched for once.
+memory: the thread of an element looks at the windows that it is in, in one order. The gradient of a maximum goes to the
+first element that is it, which a launch before finds for each window.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from ..bound_calls import as_one
-from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs
+from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
 from ..layout import CHANNELS_LAST, physical_arrays, share_layout
 from ..nn.pooling import PoolingParams, backward, op, taps_of
@@ -27,7 +26,7 @@ from ..nn.taps import Taps
 from ..nn.window import channels_first, is_last
 from .division import DIVISION, declared, divisors
 from .fours import by_rows
-from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, compiled, contiguous, of_one_type, scalar
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, by_thread, contiguous, of_one_type, scalar
 from .row_blocks import APPLY, JOIN, ROW, ROW_SIZES, STATISTICS, RowBlocks
 
 _THREADS = 256
@@ -53,20 +52,23 @@ _COUNT = """    A count = 1;
     }
 """
 
-FORWARD = KernelTemplate(
-    "opbox_pool",
-    "const T *data, T *out, int elements, int kind, int power, int padded, A lowest, "
-    f"{_SIZES}, {declared('channels', 'od', 'oh', 'ow')}",
-    f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
+_WINDOW = """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
   const int place = OPBOX_QUOTIENT(number, channels), row = OPBOX_QUOTIENT(place, ow), o2 = place - row * ow;
   const int sheet = OPBOX_QUOTIENT(row, oh), o1 = row - sheet * oh;
   const int image_number = OPBOX_QUOTIENT(sheet, od), o0 = sheet - image_number * od;
   const T *image = data + (long long)image_number * d * h * w * channels + (number - place * channels);
-  A value = kind == 0 ? lowest : A(0);
-  for (int z = max(o0 * sd - pd, 0); z < min(o0 * sd - pd + kd, d); ++z)
+"""
+_ELEMENTS = """  for (int z = max(o0 * sd - pd, 0); z < min(o0 * sd - pd + kd, d); ++z)
     for (int y = max(o1 * sh - ph, 0); y < min(o1 * sh - ph + kh, h); ++y)
-      for (int x = max(o2 * sw - pw, 0); x < min(o2 * sw - pw + kw, w); ++x) {{
+      for (int x = max(o2 * sw - pw, 0); x < min(o2 * sw - pw + kw, w); ++x)"""
+
+FORWARD = KernelTemplate(
+    "opbox_pool",
+    "const T *data, T *out, int elements, int kind, int power, int padded, A lowest, "
+    f"{_SIZES}, {declared('channels', 'od', 'oh', 'ow')}",
+    f"""{_WINDOW}  A value = kind == 0 ? lowest : A(0);
+{_ELEMENTS} {{
         const A v = A(image[((z * h + y) * w + x) * channels]);
         if (kind == 0) {{
           if (v > value || v != v) value = v;
@@ -138,20 +140,23 @@ WHOLE_MAX_BACK = KernelTemplate(
 )
 BACKWARD = KernelTemplate(
     "opbox_pool_back",
-    "const T *gout, const T *data, const T *out, T *gdata, int elements, int kind, int power, int padded, "
-    f"{_SIZES}, {declared('channels', 'd', 'h', 'w', 'sd', 'sh', 'sw')}",
+    "const T *gout, const T *data, const T *out, T *gdata, const int *firsts, int elements, int kind, int power, "
+    f"int padded, {_SIZES}, {declared('channels', 'd', 'h', 'w', 'sd', 'sh', 'sw')}",
     f"""  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
   const int place = OPBOX_QUOTIENT(number, channels), channel = number - place * channels;
   const int row = OPBOX_QUOTIENT(place, w), x = place - row * w, sheet = OPBOX_QUOTIENT(row, h), y = row - sheet * h;
-  const int plane = OPBOX_QUOTIENT(sheet, d), z = sheet - plane * d;
-  const T *image = kind == 0 ? data + (long long)plane * d * h * w * channels + channel : data;
-  const A v = kind == 0 || kind == 3 ? A(data[number]) : A(0);
+  const int plane = OPBOX_QUOTIENT(sheet, d), z = sheet - plane * d, own = place - plane * d * h * w;
+  const A v = kind == 3 ? A(data[number]) : A(0);
   A sum = 0;
   for (int o0 = OPBOX_QUOTIENT(max(z + pd - kd + sd, 0), sd); o0 < od && o0 * sd <= z + pd; ++o0)
     for (int o1 = OPBOX_QUOTIENT(max(y + ph - kh + sh, 0), sh); o1 < oh && o1 * sh <= y + ph; ++o1)
       for (int o2 = OPBOX_QUOTIENT(max(x + pw - kw + sw, 0), sw); o2 < ow && o2 * sw <= x + pw; ++o2) {{
     const int o = (((plane * od + o0) * oh + o1) * ow + o2) * channels + channel;
+    if (kind == 0) {{
+      if (firsts[o] == own) sum += A(gout[o]);
+      continue;
+    }}
     const A g = A(gout[o]);
     if (kind == 2 || kind == 3 && power == 1) {{
       sum += g;
@@ -161,19 +166,8 @@ BACKWARD = KernelTemplate(
 {_COUNT}      sum += g / count;
       continue;
     }}
-    const A top = A(out[o]);
-    if (kind == 3) {{
-      const A ratio = top == 0 ? A(0) : v / top;
-      sum += g * (power == 2 ? ratio : ratio * ratio);
-      continue;
-    }}
-    if (v != top) continue;
-    bool first = true;
-    for (int c = max(o0 * sd - pd, 0); first && c <= z; ++c)
-      for (int b = max(o1 * sh - ph, 0); first && b < (c < z ? min(o1 * sh - ph + kh, h) : y + 1); ++b)
-        for (int a = max(o2 * sw - pw, 0); first && a < (c < z || b < y ? min(o2 * sw - pw + kw, w) : x); ++a)
-          first = A(image[((c * h + b) * w + a) * channels]) != top;
-    if (first) sum += g;
+    const A top = A(out[o]), ratio = top == 0 ? A(0) : v / top;
+    sum += g * (power == 2 ? ratio : ratio * ratio);
   }}
   gdata[number] = T(sum);
 """,
@@ -181,41 +175,21 @@ BACKWARD = KernelTemplate(
     declares=DIVISION,
     types=tuple(WITH_BFLOAT16),
 )
-MAX_BACK = KernelTemplate(
-    "opbox_pool_max_back",
-    "const T *gout, const T *data, const T *out, T *gdata, int channels, int h, int w, int oh, int ow, int kh, int kw, "
-    "int sh, int sw, int ph, int pw, " + declared("channels", "w", "sh", "sw"),
-    """  const int number = blockIdx.y * blockDim.x + threadIdx.x;
-  if (number >= h * w * channels) return;
-  const int place = OPBOX_QUOTIENT(number, channels), channel = number - place * channels;
-  const int y = OPBOX_QUOTIENT(place, w), x = place - y * w;
-  const long long image = (long long)blockIdx.x * h * w * channels + channel;
-  const long long windows = (long long)blockIdx.x * oh * ow * channels + channel;
-  const A v = A(data[image + place * channels]);
-  const int end1 = min(OPBOX_QUOTIENT(y + ph, sh), oh - 1), end2 = min(OPBOX_QUOTIENT(x + pw, sw), ow - 1);
-  const int begin2 = OPBOX_QUOTIENT(max(x + pw - kw + sw, 0), sw);
-  A sum = 0;
-  for (int o1 = OPBOX_QUOTIENT(max(y + ph - kh + sh, 0), sh); o1 <= end1; ++o1)
-    for (int o2 = begin2; o2 <= end2; ++o2) {
-      const long long o = windows + (long long)(o1 * ow + o2) * channels;
-      const A top = A(out[o]);
-      if (v != top) continue;
-      bool first = true;
-      for (int b = max(o1 * sh - ph, 0); first && b <= y; ++b)
-        for (int a = max(o2 * sw - pw, 0); first && a < (b < y ? min(o2 * sw - pw + kw, w) : x); ++a)
-          first = A(data[image + (long long)(b * w + a) * channels]) != top;
-      if (first) sum += A(gout[o]);
-    }
-  gdata[image + place * channels] = T(sum);
+FIRSTS = KernelTemplate(
+    "opbox_pool_firsts",
+    f"const T *data, const T *out, int *firsts, int elements, {_SIZES}, {declared('channels', 'od', 'oh', 'ow')}",
+    f"""{_WINDOW}  const A top = A(out[number]);
+  int first = -1;
+{_ELEMENTS}
+        if (first < 0 && A(image[((z * h + y) * w + x) * channels]) == top) first = (z * h + y) * w + x;
+  firsts[number] = first;
 """,
-    (_WHAT, lambda: Moved(4 * 2 * (_DATA + _OUT), 4 * 2 * (_DATA + _OUT))),
+    (_WHAT, lambda: Moved(4 * (_DATA + 2 * _OUT), 4 * (_DATA + 2 * _OUT))),
     declares=DIVISION,
     types=tuple(WITH_BFLOAT16),
 )
-"""BACKWARD of max over at most two dimensions: a block is of one image, and a thread divides four times, not ten."""
-KERNELS += [FORWARD, WHOLE_WINDOW, WHOLE_MAX_BACK, BACKWARD, MAX_BACK]
-_MAX_BLOCKS = 65535
-"""Blocks along the second dimension of a grid."""
+"""The number, in its image, of the first element of each window that is the maximum; -1 where there is none."""
+KERNELS += [FORWARD, WHOLE_WINDOW, WHOLE_MAX_BACK, FIRSTS, BACKWARD]
 
 
 def _numbers(p: PoolingParams) -> tuple[Any, ...]:
@@ -275,12 +249,20 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
     return as_one([*calls, FORWARD.call(ctx, data.dtype, -(-out.size // _THREADS), _THREADS, arguments)])
 
 
+def _firsts(p: PoolingParams, call: CallSpec) -> Temp:
+    """The first maximum of each window, or of slices of windows that are all of data."""
+    gout, gdata = call.inputs[0], call.outputs[0]
+    if p.pool_type == "max" and not _windows(p, gdata, gout)[1].whole:
+        return Temp(gout.shape, np.int32)
+    return _whole(p, gdata, gout).parts(1, np.int32)
+
+
 @backward.compute(
     "gpu",
     level="generated",
     prepares=True,
     accepts=lambda p, call: _accepts(p, call, *call.inputs, call.outputs[0]),
-    temps=lambda p, call: [_whole(p, call.outputs[0], call.inputs[0]).parts(1, np.int32)],
+    temps=lambda p, call: [_firsts(p, call)],
 )
 def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     inputs, (gdata,) = physical_arrays(ctx.call, inputs, outputs)
@@ -291,17 +273,13 @@ def _(p: PoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Cal
         blocks = _whole(p, ctx.call.outputs[0], ctx.call.inputs[0])
         arguments = (gout, data, out, gdata, ctx.temp[0])
         return as_one([*calls, *blocks.calls(ctx, WHOLE_MAX_BACK, gdata.dtype, arguments)])
-    sizes, (size, _, _, stride, _) = _sizes(channels, taps), _triples(taps)
-    image = math.prod(taps.data) * channels
-    grid = gdata.size // image, -(-image // _THREADS)
-    if p.pool_type == "max" and len(taps.data) < 3 and grid[1] <= _MAX_BLOCKS:
-        function = compiled(ctx.xp, MAX_BACK, gdata.dtype.name)
-        last_two = [sizes[0], *(number for at, number in enumerate(sizes[1:]) if at % 3)]
-        numbers = (*last_two, *divisors(channels, size[2], *stride[1:]))
-        return as_one([*calls, partial(function, grid, (_THREADS,), (gout, data, out, gdata, *numbers))])
+    sizes, (size, windows, _, stride, _) = _sizes(channels, taps), _triples(taps)
+    if p.pool_type == "max":
+        numbers = (np.int32(out.size), *sizes, *divisors(channels, *windows))
+        calls.append(by_thread(ctx, FIRSTS, out.dtype, out.size, (data, out, ctx.temp[0], *numbers)))
     numbers = (np.int32(gdata.size), *_numbers(p), _padded(p), *sizes, *divisors(channels, *size, *stride))
-    arguments = (gout, data, out, gdata, *numbers)
-    return as_one([*calls, BACKWARD.call(ctx, gdata.dtype, -(-gdata.size // _THREADS), _THREADS, arguments)])
+    arguments = (gout, data, out, gdata, ctx.temp[0], *numbers)
+    return as_one([*calls, by_thread(ctx, BACKWARD, gdata.dtype, gdata.size, arguments)])
 
 
 def _padded(p: PoolingParams) -> Any:

@@ -108,10 +108,11 @@ __device__ A slice_count(int n, int slice, int slices, int lanes) {
 ROW = (
     LANES
     + """// A thread's row: its number and start, and which elements the thread has: first, first + by, ... below end.
+// An array has less than 2^31 elements, so that 32 bits count beyond them; 64 bits take more instructions each time.
 struct Row {
   int number, lane, slice;
   bool inside;
-  long long start, first, by, end;
+  unsigned start, first, by, end;
 };
 __device__ Row row_here(int outer, int n, int inner, int width, int lanes, int slices) {
   // width and lanes are powers of two; a division takes as long as a dozen elements.
@@ -124,7 +125,7 @@ __device__ Row row_here(int outer, int n, int inner, int width, int lanes, int s
   row.lane = (t >> shift) & (lanes - 1);
   row.slice = blockIdx.x - block * slices;
   row.number = row.inside ? before * inner + after : 0;
-  row.start = row.inside ? (long long)before * n * inner + after : 0;
+  row.start = row.inside ? unsigned(before) * n * inner + after : 0;
   row.first = row.slice * lanes + row.lane;
   row.by = slices * lanes;
   row.end = row.inside ? n : 0;

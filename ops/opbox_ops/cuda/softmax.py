@@ -42,25 +42,26 @@ ONLINE = """// The greatest of some numbers, and the sum of their exponentials, 
 struct Exponentials {
   A top, sum;
 };
-// The first `count` of four numbers.
-__device__ void add_exponentials(Exponentials &own, const A *z, int count) {
+// What is taken from a number before its exponential; where all are -infinity, 0, so that they count nothing.
+__device__ A shift_of(A top) { return top < 0 && top - top != 0 ? A(0) : top; }
+// Four numbers; those that are not there are -infinity.
+__device__ void add_exponentials(Exponentials &own, const A *z) {
   A top = own.top;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
-    if (j < count && z[j] > top) top = z[j];
+    if (z[j] > top) top = z[j];
+  const A shift = shift_of(top);
   if (top > own.top) {
-    own.sum *= exp(own.top - top);
+    own.sum *= exp(own.top - shift);
     own.top = top;
   }
 #pragma unroll
-  for (int j = 0; j < 4; ++j)  // NaN where z is infinite
-    if (j < count) own.sum += z[j] == top && z[j] < 0 ? A(1) : exp(z[j] - top);
+  for (int j = 0; j < 4; ++j) own.sum += exp(z[j] - shift);  // NaN where z is infinite
 }
 __device__ Exponentials over_lanes(const Exponentials &own, A *scratch, int width, int lanes) {
   Exponentials all;
   all.top = greatest_over_lanes(own.top, scratch, width, lanes);
-  const A factor = own.top == all.top && own.top < 0 ? A(1) : exp(own.top - all.top);
-  all.sum = add_over_lanes(own.sum * factor, scratch, width, lanes);
+  all.sum = add_over_lanes(own.sum * exp(own.top - shift_of(all.top)), scratch, width, lanes);
   return all;
 }
 """
@@ -68,16 +69,17 @@ __device__ Exponentials over_lanes(const Exponentials &own, A *scratch, int widt
 
 def exponentials(z: str, end: str = "row.end") -> str:
     """The text that has `all`, of the numbers z of a row's elements `at` before `end`."""
-    return f"""  Exponentials all = {{A(__int_as_float(0xff800000)), A(0)}};
+    return f"""  const A none = A(__int_as_float(0xff800000));
+  Exponentials all = {{none, A(0)}};
   if (phase != {APPLY}) {{
-{by_rows({"z": z}, end=end, fours="    add_exponentials(all, z_of, count);" + chr(10))}  }} else {{
+{by_rows({"z": z}, end=end, none="none", fours="    add_exponentials(all, z_of);" + chr(10))}  }} else {{
     {JOIN} {{
       const A other = parts[s * outer * inner + row.number], sum = parts[(slices + s) * outer * inner + row.number];
       if (other > all.top || other != other) {{
-        all.sum = all.sum * exp(all.top - other) + sum;
+        all.sum = all.sum * exp(all.top - shift_of(other)) + sum;
         all.top = other;
       }} else {{
-        all.sum += other == all.top ? sum : sum * exp(other - all.top);
+        all.sum += sum * exp(other - shift_of(all.top));
       }}
     }}
   }}
@@ -97,8 +99,7 @@ def _forward_kernel(name: str, masked: bool) -> KernelTemplate:
     value = "logarithm ? z - all.top - shift : exp(z - all.top) * inverse"
     counted = """  const double length = lengths[row.number];
   // A length that is NaN leaves nothing out.
-  const long long whole = length > 0 ? (length < n ? (long long)ceil(length) : n) : length <= 0 ? 0 : n;
-  const long long end = min(row.end, whole);
+  const unsigned end = min(row.end, length > 0 ? (length < n ? unsigned(ceil(length)) : n) : length <= 0 ? 0u : n);
 """
     return KernelTemplate(
         name,
@@ -106,7 +107,7 @@ def _forward_kernel(name: str, masked: bool) -> KernelTemplate:
         "int phase",
         f"""  extern __shared__ A scratch[];
   const Row row = row_here(outer, n, inner, width, lanes, slices);
-{counted if masked else "  const long long end = row.end;" + chr(10)}{exponentials(_Z, "end")}\
+{counted if masked else "  const unsigned end = row.end;" + chr(10)}{exponentials(_Z, "end")}\
   const A shift = log(all.sum), inverse = 1 / all.sum;
 {by_rows({"z": _Z}, f"out[at] = {'i >= end ? T(0) : ' * masked}T({value});")}""",
         (_EXAMPLE, _moved(2)),
