@@ -209,6 +209,18 @@ def test_operators_of_many_elements(gpu: Any, case: Case, dtype: str) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("shape", "axes"), SHAPES, ids=str)
+def test_gradients_of_sums_are_repeated(gpu: Any, shape: Any, axes: Any, dtype: str) -> None:
+    for op, terms in (("sum", 1), ("mean", np.prod([shape[axis] for axis in axes]))):
+        run = Run(Case(op, {"data": shape}, {"axis": axes, "keepdims": True}), dtype, backend_for("gpu:0"))
+        gradients = run.backward()
+        assert run.calls[1].chosen().level == "generated"
+        head = run.backend.get(run.values[run.calls[1].node.inputs[0]])
+        expected = np.broadcast_to((head.astype("f") / np.float32(terms)).astype(dtype), shape)
+        np.testing.assert_array_equal(run.backend.get(gradients["data"]), expected)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "bool"])
 def test_whole_numbers_are_added_up_exactly(gpu: Any, dtype: str) -> None:
     backend = backend_for("gpu:0")

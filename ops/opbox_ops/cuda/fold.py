@@ -21,7 +21,18 @@ from ..bound_calls import Call, as_one, place_of
 from ..compute import Array, Temp
 from .kernel import KERNELS, MAX_ELEMENTS, WHOLE, WITH_BFLOAT16, KernelTemplate, Moved, computed_type, scalar
 
-__all__ = ["BLOCKS", "FOLDED", "THREADS", "Fold", "How", "groups_of", "power_of_two", "slices_of", "vector_of"]
+__all__ = [
+    "BLOCKS",
+    "FOLDED",
+    "THREADS",
+    "Fold",
+    "How",
+    "address_of",
+    "groups_of",
+    "power_of_two",
+    "slices_of",
+    "vector_of",
+]
 
 FOLDED = (*WITH_BFLOAT16, *WHOLE)
 """The element types that are folded, by name."""
@@ -410,7 +421,7 @@ class Fold:
         k1, _, k2, _, k3 = self.sizes
         itemsize = computed_type(self.dtype).itemsize
         lanes = vector_of(self.dtype)
-        vectors = self._in_vectors and _address(arrays[0]) % (lanes * self.dtype.itemsize) == 0
+        vectors = self._in_vectors and address_of(arrays[0]) % (lanes * self.dtype.itemsize) == 0
         slices, chunk = self.slices, self._chunk
         if self._of_rows:
             numbers: tuple[int, ...] = (self.results, self.n, k2, self._run, self._group, slices, chunk)
@@ -426,7 +437,7 @@ class Fold:
         return kernel.launch(xp, self.dtype, blocks * slices, THREADS, arguments, scratch)
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
     """Where an array begins, on a device or on the host."""
     place = getattr(array.data, "ptr", None)
     return int(place if place is not None else place_of(array) or 0)
