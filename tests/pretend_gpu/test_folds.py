@@ -131,12 +131,16 @@ def test_a_missing_number_wins_extremes_and_is_left_out_where_asked(gpu: Any, cu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "uint8"])
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((7,), 0), ((8193,), 0), ((70_001,), 0), ((300, 257), 1), ((3, 9001), 1), ((5003, 16), 0), ((3, 700, 20), 1)],
+    [
+        *(((7,), 0), ((8193,), 0), ((70_001,), 0), ((300, 257), 1), ((300, 256), 1), ((3, 9001), 1), ((3, 9008), 1)),
+        *(((5003, 16), 0), ((3, 700, 20), 1)),
+    ],
     ids=str,
 )
 def test_positions_are_the_first_ones(gpu: Any, cupy: Any, shape: Any, axis: int, dtype: str) -> None:
     x = numbers(shape, dtype)
     if dtype not in WHOLE:
+        np.moveaxis(x, axis, -1).reshape(-1, shape[axis])[-1] = -np.inf
         np.moveaxis(x, axis, -1).reshape(-1, shape[axis])[0, shape[axis] // 2] = np.nan
     search = Search.of(axis, ArraySpec(shape, x.dtype))
     for greatest in (True, False):

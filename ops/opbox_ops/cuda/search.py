@@ -18,7 +18,7 @@ from ..bound_calls import Call, as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..reduce.positions import searched_axis
 from ..registry import get
-from .fold import BLOCKS, FOLDED, THREADS, How, power_of_two, slices_of
+from .fold import BLOCKS, FOLDED, THREADS, How, address_of, power_of_two, slices_of, vector_of
 from .kernel import KERNELS, MAX_ELEMENTS, KernelTemplate, Moved, computed_type, contiguous
 
 _LOADS = 8
@@ -55,11 +55,19 @@ __device__ Winner best(Winner own, unsigned row, unsigned rows, unsigned apart, 
   return own;
 }
 #define NOWHERE 2147483647
+#define LANES (sizeof(T) == 1 ? 8 : 16 / int(sizeof(T)))
+struct alignas(LANES * sizeof(T)) Vector { T of[LANES]; };
+// The better of a thread's best and its next element.
+__device__ void look(Winner &own, T next, unsigned at, int greatest) {
+  const A x = A(next);
+  const bool better = greatest ? x > own.value : x < own.value;
+  if (better || own.at == NOWHERE || (x != x && own.value == own.value)) own = Winner{x, int(at)};
+}
 """
 SEARCH = KernelTemplate(
     "opbox_search",
     "const T *data, A *values, long long *places, unsigned outer, unsigned n, unsigned inner, unsigned across, "
-    "unsigned slices, unsigned chunk, A worst, int greatest",
+    "unsigned slices, unsigned chunk, int vectors, A worst, int greatest",
     """  const bool of_rows = inner == 1;
   const unsigned t = threadIdx.x, rows = blockDim.x / across, columns = of_rows ? outer : inner;
   const unsigned row = of_rows ? t % rows : t / across, tiles = (columns + across - 1) / across;
@@ -70,11 +78,19 @@ SEARCH = KernelTemplate(
   if (c < columns) {
     const T *x = data + (of_rows ? c * n : plane * n * inner + c);
     unsigned i = begin + row;
+    if (vectors) {
+      const unsigned whole = begin + (end - begin) / LANES * LANES;
+      for (i = begin + row * LANES; i < whole; i += rows * LANES) {
+        const Vector v = *reinterpret_cast<const Vector *>(x + i);
+        for (int k = 0; k < LANES; ++k) look(own, v.of[k], i + k, greatest);
+      }
+      i = whole + row;
+    }
     for (; i + 3 * rows < end; i += 4 * rows) {
       const T four[4] = {x[i * inner], x[(i + rows) * inner], x[(i + 2 * rows) * inner], x[(i + 3 * rows) * inner]};
-      for (int k = 0; k < 4; ++k) own = better(own, Winner{A(four[k]), int(i + k * rows)}, greatest);
+      for (int k = 0; k < 4; ++k) look(own, four[k], i + k * rows, greatest);
     }
-    for (; i < end; i += rows) own = better(own, Winner{A(x[i * inner]), int(i)}, greatest);
+    for (; i < end; i += rows) look(own, x[i * inner], i, greatest);
   }
   own = best(own, row, rows, of_rows ? 1 : across, greatest);
   if (row > 0 || c >= columns) return;
@@ -153,7 +169,9 @@ class Search:
     @property
     def _chunk(self) -> int:
         sliced = self.inner > 1 or self._across == 1
-        return -(-self.n // (slices_of(self._blocks, self.n, THREADS // self._across * _LOADS) if sliced else 1))
+        slices = slices_of(self._blocks, self.n, THREADS // self._across * _LOADS) if sliced else 1
+        lanes = vector_of(self.dtype)  # slices begin where a vector does
+        return -(-self.n // (slices * lanes)) * lanes
 
     @property
     def _slices(self) -> int:
@@ -170,8 +188,10 @@ class Search:
         (values, places), slices, across = parts, self._slices, self._across
         ending = ((How.MAX if greatest else How.MIN).neutral(self.dtype), np.int32(greatest))
         sizes = map(np.uint32, (self.outer, self.n, self.inner, across, slices, self._chunk))
-        itemsize = computed_type(self.dtype).itemsize + 4
-        first = (data, values, places if slices > 1 else out, *sizes, *ending)
+        itemsize, lanes = computed_type(self.dtype).itemsize + 4, vector_of(self.dtype)
+        aligned = address_of(data) % (lanes * self.dtype.itemsize) == 0
+        vectors = aligned and self.inner == 1 and (self.n % lanes == 0 or self.outer == 1)
+        first = (data, values, places if slices > 1 else out, *sizes, np.int32(vectors), *ending)
         calls: list[Call] = [SEARCH.launch(xp, self.dtype, self._blocks * slices, THREADS, first, THREADS * itemsize)]
         if slices > 1:
             down = min(THREADS, power_of_two(-(-slices // 8)))
