@@ -45,14 +45,19 @@ class CallName(NamedTuple):
 class NumberedCall:
     """A call with a number: under way, or answered.
 
+    Args:
+        path: of its route.
+        abandoned_s: seconds that it goes on without a connection.
+
     Attributes:
         path: of its route.
         since: when it was answered, by time.monotonic; 0 while it is under way.
         size: bytes of its answer.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, abandoned_s: float = ABANDONED_S) -> None:
         self.path = path
+        self._abandoned_s = abandoned_s
         self.since = 0.0
         self.size = 0
         self._clients = 0
@@ -73,7 +78,7 @@ class NumberedCall:
         """Count a connection less; after a while without any, the call is cancelled."""
         self._clients -= 1
         if self._clients <= 0 and not self._answered.done():
-            self._timer = asyncio.get_running_loop().call_later(ABANDONED_S, self._cancel)
+            self._timer = asyncio.get_running_loop().call_later(self._abandoned_s, self._cancel)
 
     def cancel_by(self, cancel: Callable[[], None]) -> None:
         """Cancel the call by this function."""
