@@ -18,7 +18,7 @@ BROUGHT = "opbox.commands"
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("", "Start a server."),
     "status": ("server:status", "The server that OPBOX_URL names, and your sessions on it."),
-    "doctor": ("doctor:doctor", "Measure the way to the server, and what limits a training step."),
+    "doctor": ("doctor:doctor", "Measure the way to the server, and what limits a step."),
     "sessions": ("server:sessions", "List sessions, or end some."),
     "usage": ("server:usage", "What you used on each day, and your quotas."),
     "datasets": ("datasets:datasets", "List the datasets on the server, or delete some."),
