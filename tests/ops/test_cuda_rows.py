@@ -85,6 +85,18 @@ def test_channels_keep_a_device_busy(sizes: tuple[int, int, int]) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("device", ["gpu"], indirect=True)
+def test_rows_far_from_zero_are_normalised_to_their_last_digits(backend: Backend) -> None:
+    data = np.random.default_rng(0).normal(10_000, 1, (50, 768)).astype(np.float32)
+    arrays = {"data": data, "gamma": np.ones(768, np.float32), "beta": np.zeros(768, np.float32)}
+    case = Case("LayerNorm", {name: array.shape for name, array in arrays.items()})
+    out = backend.get(Run(case, "float32", backend, arrays).forward()[0])
+    wide = data.astype(np.float64)
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(out, expected, atol=4e-6)  # some roundings of numbers up to 4
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
 @pytest.mark.parametrize("case", LONG_ROWS, ids=[f"{case.op}-{k}" for k, case in enumerate(LONG_ROWS)])
 def test_two_runs_on_a_gpu_have_the_same_bits(case: Case, backend: Backend) -> None:
     runs = [Run(case, "float32", place) for place in (backend, backend, backend_for("cpu"))]

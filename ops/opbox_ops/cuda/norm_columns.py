@@ -62,14 +62,14 @@ def _sums_kernel(
 _WRITE = """  if (writes & 1) ggamma[row.number] = T(products);
   if (writes & 2) gbeta[row.number] = T(sum);
 """
-_ROW_OF = "(long long)(row.number / columns) * beside + i"
+_ROW_OF = "unsigned(row.number / columns) * beside + i"
 OF_LAYERS = _sums_kernel(
     "opbox_norm_column_sums",
-    "const T *gout, const T *data, const A *means, const A *deviations, A *of_rows, T *ggamma, T *gbeta, "
+    "const T *gout, const T *data, const A *means, const A *inverses, A *of_rows, T *ggamma, T *gbeta, "
     "int columns, int beside",
     {
         "g": "A(gout[at])",
-        "product": f"A(gout[at]) * ((A(data[at]) - means[{_ROW_OF}]) / deviations[{_ROW_OF}])",
+        "product": f"A(gout[at]) * ((A(data[at]) - means[{_ROW_OF}]) * inverses[{_ROW_OF}])",
     },
     """  if (writes & 4) {
     of_rows[row.number] = products;
@@ -82,7 +82,7 @@ OF_LAYERS = _sums_kernel(
 OF_ROWS = _sums_kernel(
     "opbox_norm_row_sums",
     "const A *of_rows, T *ggamma, T *gbeta",
-    {"product": "of_rows[at]", "g": "of_rows[(long long)outer * n * inner + at]"},
+    {"product": "of_rows[at]", "g": "of_rows[unsigned(outer) * n * inner + at]"},
     _WRITE,
     ("two sums of each of 64 samples and 512 channels", 4 * 2 * 64 * 512),
 )
@@ -115,7 +115,7 @@ def column_sums(
         ctx: the node's context.
         blocks: LayerNorm's rows.
         arrays: gout and data.
-        of_rows: (2, rows), the mean and the deviation of each row.
+        of_rows: (2, rows), the mean and 1 / deviation of each row.
         temps: what `column_parts` asked for.
         gradients: of gamma and beta.
     """

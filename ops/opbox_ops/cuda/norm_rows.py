@@ -113,7 +113,7 @@ BACKWARD = KernelTemplate(
   }}
   if (row.lane == 0 && row.slice == 0 && row.inside) {{
     of_rows[row.number] = groups ? products : origin + all.mean;
-    of_rows[rows + row.number] = groups ? sum : deviation;
+    of_rows[rows + row.number] = groups ? sum : inverse;
   }}
   if (!writes) return;
   const A level = sum / A(n), slope = products / A(n), factor = groups ? A(gamma[row.number % groups]) : A(1);
@@ -135,10 +135,10 @@ LENGTH = KernelTemplate(
     if (row.lane == 0 && row.inside) parts[row.slice * rows + row.number] = sum;
     return;
   }}
-  const A norm = sqrt(sum + eps);
+  const A norm = sqrt(sum + eps), inverse = 1 / norm;
   if (row.lane == 0 && row.slice == 0 && row.inside && (writes & 2)) norms[row.number] = T(norm);
   if (!(writes & 1)) return;
-{by_rows({"x": "A(data[at])"}, "out[at] = T(x / norm);")}""",
+{by_rows({"x": "A(data[at])"}, "out[at] = T(x * inverse);")}""",
     (_EXAMPLE, lambda: Moved(4 * (2 * _ELEMENTS + _ROWS), 4 * (2 * _ELEMENTS + _ROWS))),
     declares=ROW,
     types=tuple(WITH_BFLOAT16),
@@ -157,8 +157,8 @@ LENGTH_BACK = KernelTemplate(
     if (row.lane == 0 && row.inside) parts[row.slice * rows + row.number] = sum;
     return;
   }}
-  const A norm = A(norms[row.number]);
-{by_rows(_LENGTH_READS, "gdata[at] = T((g - y * sum) / norm);")}""",
+  const A inverse = 1 / A(norms[row.number]);
+{by_rows(_LENGTH_READS, "gdata[at] = T((g - y * sum) * inverse);")}""",
     (_EXAMPLE, lambda: Moved(4 * (3 * _ELEMENTS + _ROWS), 4 * (3 * _ELEMENTS + _ROWS))),
     declares=ROW,
     types=tuple(WITH_BFLOAT16),
