@@ -151,6 +151,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/ops/test_operator_table.py::test_an_empty_batch": ROWS,
         # Each compiles a kernel, and test-gpu-pretend runs the same ones.
         "tests/ops/test_cuda_kernels.py::test_a_kernel_has_the_references_values": OneIn(4, operator_of),
+        "tests/ops/test_cuda_rows.py::test_long_rows": OneIn(4, operator_of),
         "tests/ops/test_kernel_sizes.py": OneIn(3, operator_of),
         "tests/ops/test_swept.py::test_a_kernel_gives_numpys_bits": OneIn(4),
         "tests/ops/test_swept.py::test_threads_give_the_bits_of_one": OneIn(2),
