@@ -407,6 +407,7 @@ class Session(AfterFork):
             if self._recorded and last is None:
                 self._enqueue(self._seal())
             self._cancelled = self._sealed
+            self.failures += 1
             self._cancelling = Gate()
             _thread.start_new_thread(self._cancel, (self._cancelling, self._path))
 
@@ -532,7 +533,6 @@ class Session(AfterFork):
             batch.fail(self._broken or TransportError("the session was begun anew: its arrays are gone"))
             return
         if batch.seq <= self._cancelled:
-            self.failures += 1
             batch.cut()
         else:
             self._cancelling.wait()

@@ -246,6 +246,21 @@ def test_rows_of_a_batch_that_failed_come_again(live: Live, reach: Callable[...,
     check_epochs(batches, 1)
 
 
+def test_rows_of_a_cancelled_batch_come_again(live: Live, reach: Callable[..., Counting]) -> None:
+    reach(live, "ann")
+    batches = mx.io.NDArrayIter(FLOATS + 8, LABELS, BATCH)
+    target = {"data": mx.nd.zeros((BATCH, WIDTH))}
+    session = target["data"]._session
+    for _ in range(2):
+        for number, batch in enumerate(batches):
+            if number % 4 == 3:  # these rows have been recorded, and are dropped
+                load_batch(target, batches.provide_data, batch.data)
+                session.cancel()
+            load_batch(target, batches.provide_data, batch.data)
+            assert target["data"].asnumpy().tobytes() == batch.data[0].asnumpy().tobytes()
+        batches.reset()
+
+
 def test_a_later_change_of_the_array_changes_no_batch(live: Live, reach: Callable[..., Counting]) -> None:
     reach(live, "ann")
     values = FLOATS + 3
