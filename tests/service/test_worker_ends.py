@@ -175,9 +175,7 @@ def test_an_owner_gets_a_worker_when_there_is_room_again(system: System) -> None
 def test_a_process_whose_session_nobody_waits_for_is_ended(system: System, *, cancelled: bool) -> None:
     async def work() -> None:
         settings = Settings(token=SecretStr("a-secret-token"), deadline_s=1e6 if cancelled else 0.2, code_spares=0)
-        workers = CodeWorkers(
-            settings, DeviceTimes(), root=False, siblings=list, books=books_of(settings), checkpoints=None
-        )
+        workers = CodeWorkers(settings, DeviceTimes(), root=False, siblings=list, books=books_of(settings))
         await workers.start()
         opening = asyncio.create_task(workers.open(request_for_a_session()))
         await until(lambda: any(worker.busy for worker in workers._alive))
@@ -197,9 +195,7 @@ def test_a_process_whose_session_nobody_waits_for_is_ended(system: System, *, ca
 def test_a_stop_ends_the_process_of_a_session_that_is_being_made(system: System) -> None:
     async def work() -> None:
         settings = Settings(token=SecretStr("a-secret-token"), code_spares=0)
-        workers = CodeWorkers(
-            settings, DeviceTimes(), root=False, siblings=list, books=books_of(settings), checkpoints=None
-        )
+        workers = CodeWorkers(settings, DeviceTimes(), root=False, siblings=list, books=books_of(settings))
         await workers.start()
         opening = asyncio.create_task(workers.open(request_for_a_session()))
         await until(lambda: any(worker.busy for worker in workers._alive))
@@ -215,9 +211,7 @@ def test_a_stop_ends_the_process_of_a_session_that_is_being_made(system: System)
 def test_the_log_has_the_end_of_a_spare_process_and_another_takes_its_place(system: System) -> None:
     async def work() -> None:
         settings = Settings(token=SecretStr("a-secret-token"), code_spares=1)
-        workers = CodeWorkers(
-            settings, DeviceTimes(), root=False, siblings=list, books=books_of(settings), checkpoints=None
-        )
+        workers = CodeWorkers(settings, DeviceTimes(), root=False, siblings=list, books=books_of(settings))
         await workers.start()
         (spare,) = workers._spares
         with capture_logs() as lines:
