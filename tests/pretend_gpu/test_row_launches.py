@@ -34,7 +34,7 @@ _SMALL = {
 }
 """Of the first row of each in the operator table. CTCLoss reads its labels as doubles; its gradient is a product."""
 _DATA = {"data": (3, 9000)}
-_FEW_LONG = {
+_LONG = {
     "softmax": (Case("softmax", _DATA), (2, 2)),
     "softmax along the first axis": (Case("softmax", {"data": (4500, 2)}, {"axis": 0}), (2, 2)),
     "LayerNorm": (Case("LayerNorm", {**_DATA, "gamma": (9000,), "beta": (9000,)}), (2, 4)),
@@ -68,7 +68,7 @@ def test_a_row_of_the_table_is_few_launches(gpu: Any, name: str) -> None:
     assert backward in (None, counts[1])
 
 
-@pytest.mark.parametrize("name", _FEW_LONG)
+@pytest.mark.parametrize("name", _LONG)
 def test_few_long_rows_are_a_launch_more(gpu: Any, name: str) -> None:
-    case, expected = _FEW_LONG[name]
+    case, expected = _LONG[name]
     assert tuple(launches(case)) == expected
