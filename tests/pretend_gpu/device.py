@@ -355,10 +355,17 @@ def concerned() -> list[int]:
 
 
 def spend(name: str, algorithm: int, stream: int) -> None:
-    """Let a library's call take its time on a stream."""
-    state.clock[stream] += costs.get((name, algorithm), 0.0)
-    if (name, algorithm) in gates:
-        state.closed[stream] = gates[name, algorithm]
+    """Let a library's call take its time on a stream: whenever it is replayed, if the stream captures."""
+
+    def take() -> None:
+        state.clock[stream] += costs.get((name, algorithm), 0.0)
+        if (name, algorithm) in gates:
+            state.closed[stream] = gates[name, algorithm]
+
+    if stream in state.capturing:
+        state.capturing[stream].append(take)
+    else:
+        take()
 
 
 def record(event: int, stream: int) -> None:

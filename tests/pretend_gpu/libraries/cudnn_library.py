@@ -74,8 +74,7 @@ def library_file() -> str:
                 if place and not (device_of(place) == device == device_of(place + size - 1) == state.current):
                     return _BAD_PARAM
             note("cudnn", name.decode())
-            if (stream or 0) not in state.capturing:
-                spend(name.decode(), number, stream or 0)
+            spend(name.decode(), number, stream or 0)
             queue(stream or 0, job)
             return 0
 
