@@ -270,11 +270,11 @@ def draw(call: Call) -> dict[str, np.ndarray[Any, Any]]:
     """Return each input's numbers, the same in every run."""
     rng = np.random.default_rng(0)
     arrays = {}
-    for name, each in call.drawn().items():
-        if each.whole:
-            arrays[name] = rng.integers(int(each.low), int(each.high), each.shape).astype("float32")
+    for name, spec in call.drawn().items():
+        if spec.whole:
+            arrays[name] = rng.integers(int(spec.low), int(spec.high), spec.shape).astype("float32")
         else:
-            arrays[name] = rng.random(each.shape, "float32") * np.float32(each.high - each.low) + np.float32(each.low)
+            arrays[name] = rng.random(spec.shape, "float32") * np.float32(spec.high - spec.low) + np.float32(spec.low)
     return arrays
 
 

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "gpu-check"
 SANITIZERS = {"memcheck": 40.0, "racecheck": 40.0, "synccheck": 30.0}
 """Tools of compute-sanitizer, and seconds for each: out-of-bounds accesses, races in shared memory, wrong barriers."""
+UNMEASURED = {"OPBOX_CUDNN_TUNE": "off"}
+"""No convolution gets another algorithm between two steps whose bits are compared."""
 ON_DEVICES = ("devices", "code_on_devices", "isolation", "code_sessions")
 """What of the contract a device may change; the rest needs none, and takes many minutes."""
 
@@ -30,9 +32,11 @@ def stages() -> list[Stage]:
     # Warnings of the machine's own packages are not opbox's faults.
     pytest = [python, "-m", "pytest", "-W", "default", "-p", "tests.gpu_check.results", "--results={results}"]
     pytest += ["--stop-after={stop_after}", "--junit-xml={report}"]
+    steps = [*pytest, "-m", "gpu", "tests/gpu_check/test_steps.py"]
     return [
-        Stage("smoke", [python, "-m", "tests.gpu_check.smoke", "{figures}"], 60),
-        Stage("steps", [*pytest, "-m", "gpu", "tests/gpu_check/test_steps.py"], 40, ["smoke"]),
+        Stage("smoke", [python, "-m", "tests.gpu_check.smoke", "{figures}"], 50, variables=UNMEASURED),
+        Stage("selfcheck", [python, "-m", "opbox.cli", "gpu-selfcheck", "--seconds", "50", "--again"], 60, ["smoke"]),
+        Stage("steps", steps, 40, ["smoke"], variables=UNMEASURED),
         Stage("operators", [*pytest, *parallel, "-m", "gpu", "tests/ops"], 125, ["smoke"]),
         Stage(
             "system",
@@ -44,15 +48,15 @@ def stages() -> list[Stage]:
                 *(f"tests/contract/test_{name}.py" for name in ON_DEVICES),
                 "tests/client/test_foreign.py",
             ],
-            95,
+            90,
             ["smoke"],
         ),
         *(_sanitizer(tool, limit_s, pytest) for tool, limit_s in SANITIZERS.items()),
-        Stage("custom", [python, "benchmarks/custom_op_paths.py", "--gpu"], 30, ["smoke"], requires=False),
+        Stage("custom", [python, "benchmarks/custom_op_paths.py", "--gpu"], 25, ["smoke"], requires=False),
         Stage(
             "peers",
-            [python, "benchmarks/gpu_vs_peers.py", "--seconds", "60", "--without", "HTTP", "--json", "{figures}"],
-            90,
+            [python, "benchmarks/gpu_vs_peers.py", "--seconds", "35", "--without", "HTTP", "--json", "{figures}"],
+            60,
             ["smoke"],
             requires=False,
         ),
@@ -74,7 +78,8 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=names, help="a stage; smoke always runs")
     options = parser.parse_args()
     chosen = [s for s in stages() if not options.only or s.name in (*options.only, "smoke")]
-    return run(chosen, options.output, description(), {"OPBOX_TEST_REQUIRE_GPU": "1"})
+    # The stage selfcheck has a time of its own; at a program's first use of the GPU the others would wait for it too.
+    return run(chosen, options.output, description(), {"OPBOX_TEST_REQUIRE_GPU": "1", "OPBOX_GPU_SELFCHECK_S": "0"})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Stage:
         needs: the stages without which it is left out.
         absent: why it cannot run on this machine; empty: it can.
         requires: whether the whole fails where it does; a stage that only measures may.
+        variables: of its environment.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Stage:
     needs: Sequence[str] = ()
     absent: str = ""
     requires: bool = True
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(stages: Sequence[Stage], folder: Path, description: Mapping[str, Any], environment: Mapping[str, str]) -> int:
@@ -99,7 +101,7 @@ def _run(stage: Stage, environment: Mapping[str, str], results: Path) -> dict[st
                 command,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, **stage.variables},
                 start_new_session=True,
             )
         except OSError as error:

@@ -127,7 +127,7 @@ def test_files_of_an_earlier_run_do_not_stay(tmp_path: Path) -> None:
 def test_the_stages_take_under_ten_minutes_and_name_what_there_is() -> None:
     real = stages()
     sanitizers = ["memcheck", "racecheck", "synccheck"]
-    names = ["smoke", "steps", "operators", "system", *sanitizers, "custom", "peers"]
+    names = ["smoke", "selfcheck", "steps", "operators", "system", *sanitizers, "custom", "peers"]
     assert [stage.name for stage in real] == names
     assert sum(stage.limit_s for stage in real) <= 10 * 60 - 40, "wheels are unpacked, and the machine is asked, first"
     for stage in real:

@@ -67,6 +67,6 @@ def test_types_are_mixed(backend: Backend) -> None:
     x = numbers((33,))
     for source in ("float16", "int8", "bool", "float64"):
         for target in ("float32", "float16", "int32"):
-            given = np.abs(x).astype(source)
-            result = called(backend, "Cast", [backend.put(given)], dtype=target)
-            np.testing.assert_array_equal(result, given.astype(target))
+            typed = np.abs(x).astype(source)
+            result = called(backend, "Cast", [backend.put(typed)], dtype=target)
+            np.testing.assert_array_equal(result, typed.astype(target))

@@ -26,7 +26,7 @@ _NEIGHBOURS = 32
 """Sums beside one another, which a warp reads together: threads add these up, however long they are."""
 _BLOCKS = 528
 """Minimum number of blocks that are not cut into pieces: four for each processor of a large device."""
-_MAX_PIECES = 4096
+_MAX_PARTS = 4096
 _ROWS, _LENGTH = 4096, 1024
 _ALONG_FIRST, _ALONG_LAST = (f"{_ROWS:,} x {_LENGTH:,} along the {axis} axis" for axis in ("first", "last"))
 
@@ -145,7 +145,7 @@ def _split(p: CumsumParams, shape: tuple[int, ...]) -> _Split:
     width, workers, least = (_THREADS, sums, 4) if by_block else (1, -(-sums // _THREADS), 16)
     piece = length
     if workers < _BLOCKS and length > 8 * least * width:
-        pieces = min(_MAX_PIECES, -(-_BLOCKS // workers))
+        pieces = min(_MAX_PARTS, -(-_BLOCKS // workers))
         piece = width * max(least, -(-length // (width * pieces)))
     return _Split(sums, length, inner, by_block, piece, -(-length // piece))
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..bound_calls import Call
 from ..compute import Array
 
-__all__ = ["Formula", "Rows", "rows_of"]
+__all__ = ["Formula", "RowLayout", "rows_of"]
 
 VECTOR_BYTES = 16
 MAX_VECTOR = 8
@@ -49,7 +49,7 @@ extern "C" __global__ void opbox_formula({parameters}, I size) {{
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """How several arrays lie, with as few dimensions as describe all of them.
 
     Attributes:
@@ -63,7 +63,7 @@ class Rows:
     vector: int
 
 
-def rows_of(shape: Sequence[int], arrays: Sequence[Array]) -> Rows | None:
+def rows_of(shape: Sequence[int], arrays: Sequence[Array]) -> RowLayout | None:
     """Describe arrays that are broadcast to `shape`; None where they take more dimensions, or rows have gaps."""
     sizes: list[int] = []
     strides: list[list[int]] = [[] for _ in arrays]
@@ -85,7 +85,7 @@ def rows_of(shape: Sequence[int], arrays: Sequence[Array]) -> Rows | None:
     vector = min(MAX_VECTOR, VECTOR_BYTES // max(array.dtype.itemsize for array in arrays))
     while vector > 1 and not _fits(vector, sizes, strides, arrays):
         vector //= 2
-    return Rows(tuple(sizes[::-1]), tuple(tuple(own[::-1]) for own in strides), vector)
+    return RowLayout(tuple(sizes[::-1]), tuple(tuple(own[::-1]) for own in strides), vector)
 
 
 def _step(array: Array, axis: int) -> int:
@@ -149,7 +149,7 @@ class Formula:
         )
 
 
-def _farthest(rows: Rows) -> int:
+def _farthest(rows: RowLayout) -> int:
     """The largest offset of an element."""
     return max(sum((size - 1) * abs(step) for size, step in zip(rows.sizes, own, strict=True)) for own in rows.strides)
 
