@@ -42,7 +42,7 @@ def forget() -> None:
     assert search.settle(60)
     for cached in (choice._choice, library._library):
         cached.cache_clear()
-    for handles in (library._State.handles, search._Search.handles):
+    for handles in (library._State.handles, search._Measurements.handles):
         handles.clear()
 
 

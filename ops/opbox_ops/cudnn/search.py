@@ -45,7 +45,7 @@ class _Problem:
         self.fastest: UsableAlgorithm | None = None
 
 
-class _Search:
+class _Measurements:
     """The process's measurements: those that wait, the one under way, those that are not yet published."""
 
     changed = Condition()
@@ -65,57 +65,61 @@ def ask(choice: ConvolutionChoice) -> None:
     if not is_worth_measuring(choice.problem):
         return
     stream = int(attached_cupy().cuda.get_current_stream().ptr)
-    with _Search.changed:
+    with _Measurements.changed:
         problem = next((one for one in _known() if one.choice is choice and not one.is_abandoned), None)
         if problem is None:
             problem = _Problem(choice)
-            _Search.waiting.append(problem)
+            _Measurements.waiting.append(problem)
         problem.streams.add(stream)
-        if _Search.thread is None and not _Search.ends:
-            _Search.thread = Thread(target=_work, name="opbox-cudnn-search", daemon=True)
-            _Search.thread.start()
+        if _Measurements.thread is None and not _Measurements.ends:
+            _Measurements.thread = Thread(target=_work, name="opbox-cudnn-search", daemon=True)
+            _Measurements.thread.start()
 
 
 def _known() -> list[_Problem]:
-    return [*_Search.waiting, *_Search.measured, *([] if _Search.running is None else [_Search.running])]
+    return [
+        *_Measurements.waiting,
+        *_Measurements.measured,
+        *([] if _Measurements.running is None else [_Measurements.running]),
+    ]
 
 
 def drop(stream: int) -> None:
     """Measure nothing more that only the session with this stream has asked for."""
-    with _Search.changed:
+    with _Measurements.changed:
         for problem in _known():
             if stream in problem.streams:
                 problem.streams.discard(stream)
                 problem.is_abandoned = not problem.streams
-        _Search.waiting = deque(one for one in _Search.waiting if not one.is_abandoned)
-        _Search.changed.notify_all()
+        _Measurements.waiting = deque(one for one in _Measurements.waiting if not one.is_abandoned)
+        _Measurements.changed.notify_all()
 
 
 def give_way() -> bool:
     """End a measurement that holds memory of the current device, and return whether there was one."""
-    with _Search.changed:
-        problem, place = _Search.running, device()
-        if problem is None or _Search.holds_memory != place or current_thread() is _Search.thread:
+    with _Measurements.changed:
+        problem, place = _Measurements.running, device()
+        if problem is None or _Measurements.holds_memory != place or current_thread() is _Measurements.thread:
             return False
         problem.is_abandoned = True
-        return _Search.changed.wait_for(
-            lambda: _Search.running is not problem or _Search.holds_memory is None, SECONDS_TO_GIVE_WAY
+        return _Measurements.changed.wait_for(
+            lambda: _Measurements.running is not problem or _Measurements.holds_memory is None, SECONDS_TO_GIVE_WAY
         )
 
 
 def settle(timeout: float | None = None) -> bool:
     """Wait until everything that was asked for is known, for tests and benchmarks; False after `timeout` seconds."""
-    with _Search.changed:
-        return _Search.changed.wait_for(lambda: _Search.thread is None, timeout)
+    with _Measurements.changed:
+        return _Measurements.changed.wait_for(lambda: _Measurements.thread is None, timeout)
 
 
 def _end() -> None:
     """At the interpreter's end: leave the device before CuPy does."""
-    with _Search.changed:
-        _Search.ends = True
-        _Search.waiting.clear()
-        if _Search.running is not None:
-            _Search.running.is_abandoned = True
+    with _Measurements.changed:
+        _Measurements.ends = True
+        _Measurements.waiting.clear()
+        if _Measurements.running is not None:
+            _Measurements.running.is_abandoned = True
     settle(SECONDS_TO_GIVE_WAY)
 
 
@@ -125,17 +129,17 @@ atexit.register(_end)
 def _work() -> None:
     """Measure what is asked for, until nothing is: the thread."""
     while True:
-        with _Search.changed:
-            if _Search.running is not None and _Search.running.fastest is not None:
-                _Search.measured.append(_Search.running)
-            _Search.running = None
+        with _Measurements.changed:
+            if _Measurements.running is not None and _Measurements.running.fastest is not None:
+                _Measurements.measured.append(_Measurements.running)
+            _Measurements.running = None
             _publish()
-            if not _Search.waiting or _Search.ends:
-                _Search.thread = None
-                _Search.changed.notify_all()
+            if not _Measurements.waiting or _Measurements.ends:
+                _Measurements.thread = None
+                _Measurements.changed.notify_all()
                 return
-            problem = _Search.running = _Search.waiting.popleft()
-            _Search.changed.notify_all()
+            problem = _Measurements.running = _Measurements.waiting.popleft()
+            _Measurements.changed.notify_all()
         try:
             _measure(problem)
         except Abandoned:
@@ -147,12 +151,12 @@ def _work() -> None:
 
 def _publish() -> None:
     """Have choices take what was measured: those of a session together, so that its plans are recorded anew once."""
-    waited_for = set[int]().union(*(problem.streams for problem in _Search.waiting))
-    ready = [problem for problem in _Search.measured if not problem.streams & waited_for]
+    waited_for = set[int]().union(*(problem.streams for problem in _Measurements.waiting))
+    ready = [problem for problem in _Measurements.measured if not problem.streams & waited_for]
     for problem in ready:
         assert problem.fastest is not None
         problem.choice.take(problem.fastest)
-        _Search.measured.remove(problem)
+        _Measurements.measured.remove(problem)
 
 
 def _measure(problem: _Problem) -> None:
@@ -162,21 +166,21 @@ def _measure(problem: _Problem) -> None:
     if problem.fastest is not None:
         return
     with cupy.cuda.Device(choice.place):
-        if choice.place not in _Search.handles:
-            _Search.handles[choice.place] = further_handle(), cupy.cuda.Stream(non_blocking=True)
-        handle, stream = _Search.handles[choice.place]
+        if choice.place not in _Measurements.handles:
+            _Measurements.handles[choice.place] = further_handle(), cupy.cuda.Stream(non_blocking=True)
+        handle, stream = _Measurements.handles[choice.place]
         candidates = choice.candidates
         workspace = max(algorithm.workspace for algorithm in candidates)
         try:
             with stream, scratch_arrays(cupy, choice.problem, workspace) as arrays:
                 if arrays is None:
                     return
-                _Search.holds_memory = choice.place
+                _Measurements.holds_memory = choice.place
                 times = measured_milliseconds(handle, choice.problem, candidates, arrays, lambda: problem.is_abandoned)
         finally:
-            with _Search.changed:
-                _Search.holds_memory = None
-                _Search.changed.notify_all()
+            with _Measurements.changed:
+                _Measurements.holds_memory = None
+                _Measurements.changed.notify_all()
     if times:
         problem.fastest = min(times, key=lambda algorithm: times[algorithm])
         results.write(choice.place, choice.problem, problem.fastest, times[problem.fastest])
