@@ -148,7 +148,6 @@ CALLS = [
         "GroupNorm",
         {"data": (32, 64, 56, 56), "gamma": (8,), "beta": (8,)},
         {"num_groups": 8},
-        "F.group_norm(x, 8)",
     ),
     Call(
         "InstanceNorm",
