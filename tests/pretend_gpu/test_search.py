@@ -101,6 +101,7 @@ def test_no_step_waits_for_a_measurement_and_a_later_one_takes_the_fastest(gpu: 
         return dict(watch.calls)
 
     [step() for _ in range(2)]
+    until(lambda: closed in list(gpu.state.closed.values()))  # the thread waits there, and launches no graphs
     assert step().get("graphLaunch") == 2, "recorded, with what is recommended"
     chosen = choice_of(problem())
     assert chosen is not None
