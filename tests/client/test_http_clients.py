@@ -49,7 +49,7 @@ def test_the_client_s_hooks_see_every_request(live: Live, size: int) -> None:
     mx.connect(live.url, TOKENS["ann"])
     assert sums(size) == values
     assert seen[0] == "/v1/sessions"
-    assert seen[1].endswith("/commands")
+    assert any(path.endswith("/commands") for path in seen)
 
 
 def mock(answer: Callable[[httpx.Request], httpx.Response], **options: Any) -> HttpTransport:

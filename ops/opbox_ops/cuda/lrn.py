@@ -23,12 +23,13 @@ _SIZES = f"int elements, int channels, int positions, int reach, {declared('chan
 _PLACE = """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
   const int plane = OPBOX_QUOTIENT(number, positions), c = plane - OPBOX_QUOTIENT(plane, channels) * channels;
-  const int low = max(-reach, -c), high = min(reach, channels - 1 - c);
+  const int first = c < reach ? 0 : c - reach, end = channels - c > reach ? c + reach + 1 : channels;
   A sum = 0;
-  for (int k = low; k <= high; ++k) {
-    const long long at = number + (long long)k * positions;
+  for (int other = first; other < end; ++other) {
+    const long long at = number + (long long)(other - c) * positions;
 """
-"""An element, and the loop over its neighbours."""
+"""An element, and the loop over its neighbours: without `max(-reach, -c)`, as CUDA 13.0's ptxas loses the sign of an
+operand when it makes the VIMNMX3 of sm_90 of two maxima: neighbours beyond the last channel were read then."""
 _POWER = """__device__ A power(A x, A beta) {
   const A root = sqrt(x);  // two roots for the usual exponent
   return beta == A(0.75) ? root * sqrt(root) : pow(x, beta);

@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes  # noqa: F401  # gives NumPy the name bfloat16
 import numpy as np
 
-from ..backend.graphs import capture, undisturbed
+from ..backend.graphs import undisturbed
 from .algorithms import WORKSPACE_ALIGNMENT, ConvolutionProblem, UsableAlgorithm
 from .library import DeviceHandle, device
 from .planned import ConvolutionArrays, PlannedConvolution, RefusedConvolution
@@ -35,7 +35,9 @@ MAX_PROBLEM_SECONDS = 2.0
 """After this time no further candidate of a problem is begun."""
 ROUND_MS = 4.0
 """A round calls a candidate as often as this time allows, at most CALLS times."""
-ROUNDS, CALLS = 5, 20
+ROUNDS, CALLS = 5, 4
+FILLS, FILL_BYTES = 40, 32 << 20
+"""How often so much memory is filled before each round: 0.4 ms or more, in which four calls are queued."""
 FREE_SHARE = 2
 """A measurement takes at most the device's free memory, divided by this number."""
 _MEMORY_ALLOCATION = 2
@@ -70,7 +72,8 @@ def scratch_arrays(cupy: Any, problem: ConvolutionProblem, workspace: int) -> It
     ]
     shapes += [(problem.shapes[2][1],)] if problem.biased else []
     sizes = [-(-math.prod(shape) * dtype.itemsize // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT for shape in shapes]
-    nbytes = sum(sizes) + workspace + WORKSPACE_ALIGNMENT
+    workspace = max(workspace + WORKSPACE_ALIGNMENT, FILL_BYTES)
+    nbytes = sum(sizes) + workspace
     if nbytes > cupy.cuda.runtime.memGetInfo()[0] // FREE_SHARE:
         yield None
         return
@@ -90,7 +93,7 @@ def scratch_arrays(cupy: Any, problem: ConvolutionProblem, workspace: int) -> It
         return cupy.ndarray(shapes[k], dtype, cupy.cuda.MemoryPointer(memory, sum(sizes[:k])))
 
     end = cupy.cuda.MemoryPointer(memory, sum(sizes))
-    scratch = cupy.ndarray((workspace + WORKSPACE_ALIGNMENT,), np.uint8, end)
+    scratch = cupy.ndarray((workspace,), np.uint8, end)
     try:
         yield ConvolutionArrays(array(0), array(1), array(2), scratch, array(3) if problem.biased else None)
     finally:
@@ -125,11 +128,17 @@ def measured_milliseconds(
             break
         call = PlannedConvolution(handle, problem, algorithm).bind(arrays)
         with contextlib.suppress(RefusedConvolution):
-            times[algorithm] = _milliseconds(handle.cupy, call, is_abandoned, max_first_ms)
+            times[algorithm] = _milliseconds(handle.cupy, call, arrays.workspace, is_abandoned, max_first_ms)
     return times
 
 
-def _milliseconds(cupy: Any, call: Callable[[], Any], is_abandoned: Callable[[], bool], max_first_ms: float) -> float:
+def _milliseconds(
+    cupy: Any,
+    call: Callable[[], Any],
+    workspace: Any,
+    is_abandoned: Callable[[], bool],
+    max_first_ms: float,
+) -> float:
     """The device's time for a call: of the first, or the best of a few rounds behind it."""
     end = cupy.cuda.Event()
     with undisturbed():
@@ -141,22 +150,23 @@ def _milliseconds(cupy: Any, call: Callable[[], Any], is_abandoned: Callable[[],
     if first >= max_first_ms:
         return first
     count = max(1, min(CALLS, int(ROUND_MS / max(first, 0.001))))
-    run = capture(cupy, [call] * count)
-    runs = 1 if run else count
-    return min(_round(cupy, run or call, runs, is_abandoned) / count for _ in range(ROUNDS))
+    return min(_round(cupy, call, count, workspace, is_abandoned) / count for _ in range(ROUNDS))
 
 
-def _round(cupy: Any, run: Callable[[], Any], count: int, is_abandoned: Callable[[], bool]) -> float:
-    """The device's milliseconds for `count` runs, behind one that keeps it busy while these are queued.
+def _round(cupy: Any, call: Callable[[], Any], count: int, workspace: Any, is_abandoned: Callable[[], bool]) -> float:
+    """The device's milliseconds for `count` calls, queued while it fills the workspace.
 
-    Queuing a call takes the host longer than a small convolution takes the device: without the run before, and with
-    calls that are not a graph, the time would be the host's, and about the same for every candidate.
+    Queuing a call takes the host longer than a small convolution takes the device: on an idle device the time would be
+    the host's, and about the same for every candidate. A graph of the calls would do too, but while one is recorded,
+    no other library of the process may wait for the device.
     """
+    runtime, stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    run()
+    for _ in range(FILLS):
+        runtime.memsetAsync(workspace.data.ptr, 0, FILL_BYTES, stream)
     start.record()
     for _ in range(count):
-        run()
+        call()
     end.record()
     _wait(end, is_abandoned)
     return float(cupy.cuda.get_elapsed_time(start, end))
