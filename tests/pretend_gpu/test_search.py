@@ -168,8 +168,9 @@ def measured(gpu: Any, max_first_ms: float) -> dict[Any, int]:
 
 def test_a_slow_candidate_runs_once(gpu: Any) -> None:
     assert measured(gpu, 0.0) == {number: 1 for _, number in COSTS}
+    # The first run, one for the time that queuing takes, and the rounds.
     rounds = measuring.ROUNDS
-    assert all(1 + rounds <= count <= 1 + measuring.CALLS * rounds for count in measured(gpu, 1e9).values())
+    assert all(2 + rounds <= count <= 2 + measuring.CALLS * rounds for count in measured(gpu, 1e9).values())
 
 
 def test_what_would_take_long_is_not_measured() -> None:

@@ -11,6 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import ml_dtypes  # noqa: F401  # gives NumPy the name bfloat16
@@ -36,8 +37,10 @@ MAX_PROBLEM_SECONDS = 2.0
 ROUND_MS = 4.0
 """A round calls a candidate as often as this time allows, at most CALLS times."""
 ROUNDS, CALLS = 5, 4
-FILLS, FILL_BYTES = 40, 32 << 20
-"""How often so much memory is filled before each round: 0.4 ms or more, in which four calls are queued."""
+FILL_BYTES, MAX_FILLS = 32 << 20, 400
+"""Bytes of memory that are filled before each round to keep the device busy, and how often at most: 4 ms of an H100."""
+SPARE_TIME = 4
+"""The fills take so many times as long as the host takes to queue the calls: it queues the fills meanwhile too."""
 FREE_SHARE = 2
 """A measurement takes at most the device's free memory, divided by this number."""
 _MEMORY_ALLOCATION = 2
@@ -150,22 +153,33 @@ def _milliseconds(
     if first >= max_first_ms:
         return first
     count = max(1, min(CALLS, int(ROUND_MS / max(first, 0.001))))
-    return min(_round(cupy, call, count, workspace, is_abandoned) / count for _ in range(ROUNDS))
+    stream = cupy.cuda.get_current_stream().ptr
+    fill = partial(cupy.cuda.runtime.memsetAsync, workspace.data.ptr, 0, FILL_BYTES, stream)
+    fill_ms = _queued_milliseconds(cupy, [fill], [fill] * 8, is_abandoned) / 8
+    began = time.monotonic()
+    call()
+    queuing_ms = 1000 * (time.monotonic() - began)
+    fills = min(MAX_FILLS, math.ceil(SPARE_TIME * count * queuing_ms / fill_ms)) if fill_ms else 1
+    return min(_queued_milliseconds(cupy, [fill] * fills, [call] * count, is_abandoned) / count for _ in range(ROUNDS))
 
 
-def _round(cupy: Any, call: Callable[[], Any], count: int, workspace: Any, is_abandoned: Callable[[], bool]) -> float:
-    """The device's milliseconds for `count` calls, queued while it fills the workspace.
+def _queued_milliseconds(
+    cupy: Any,
+    before: Sequence[Callable[[], Any]],
+    calls: Sequence[Callable[[], Any]],
+    is_abandoned: Callable[[], bool],
+) -> float:
+    """The device's milliseconds for all calls, which are queued while it is busy with those before.
 
     Queuing a call takes the host longer than a small convolution takes the device: on an idle device the time would be
     the host's, and about the same for every candidate. A graph of the calls would do too, but while one is recorded,
     no other library of the process may wait for the device.
     """
-    runtime, stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
-    for _ in range(FILLS):
-        runtime.memsetAsync(workspace.data.ptr, 0, FILL_BYTES, stream)
+    for call in before:
+        call()
     start.record()
-    for _ in range(count):
+    for call in calls:
         call()
     end.record()
     _wait(end, is_abandoned)
