@@ -11,9 +11,9 @@ __all__ = ["MAX_SENDERS", "BatchSenders"]
 MAX_SENDERS = 8
 """Maximum number of batches that travel at a time."""
 LONG_S = 0.004
-"""Seconds of a round trip from which on more than the first senders are worth their threads."""
+"""Seconds on the link from which on more than the first senders are worth their threads."""
 WATCHED = 8
-"""Number of calls whose shortest is taken for the round trip: the others waited for the engine."""
+"""Number of batches whose shortest time on the link is taken for the round trip."""
 
 
 class BatchSenders:
@@ -41,9 +41,9 @@ class BatchSenders:
         self._threads.append(thread)
         thread.start()
 
-    def answered(self, seconds: float) -> bool:
-        """Note how long a batch travelled that nobody waits for; return whether another sender is worth its thread."""
-        self._seconds.append(seconds)
+    def answered(self, link_s: float) -> bool:
+        """Note how long a batch and its answer were on the link; return whether another sender is worth its thread."""
+        self._seconds.append(link_s)
         return (
             self._grows
             and len(self._seconds) == WATCHED

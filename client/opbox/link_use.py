@@ -17,15 +17,15 @@ class LinkUse:
         self._seconds = self._engine_s = 0.0
         self._lock = threading.Lock()
 
-    def add(self, travel: Travel | None) -> None:
-        """Add a request; None for one that did not travel."""
-        if travel is None:
-            return
+    def add(self, travel: Travel) -> float:
+        """Add a request; return the seconds that the server did not need for it."""
+        engine_s = min(travel.engine_s, travel.seconds)
         with self._lock:
             self._sent += travel.sent
             self._received += travel.received
             self._seconds += travel.seconds
-            self._engine_s += min(travel.engine_s, travel.seconds)
+            self._engine_s += engine_s
+        return travel.seconds - engine_s
 
     def json(self) -> dict[str, float]:
         """Return the sums."""

@@ -70,6 +70,7 @@ class CommandBatch:
     Attributes:
         nbytes: of its tensors.
         waited_for: whether somebody waits for it, though it brings nothing.
+        link_s: seconds that it and its answer were on the link; None while unknown, and within one process.
         error: what it came to.
         taken: opens when a thread begins to send it.
         done: opens when it has been answered, or has failed.
@@ -82,6 +83,7 @@ class CommandBatch:
         "done",
         "error",
         "fetched",
+        "link_s",
         "nbytes",
         "path",
         "places",
@@ -101,6 +103,7 @@ class CommandBatch:
         self.fetched: dict[str, Pending] = {}
         self.described: dict[int, Pending] = {}
         self.nbytes = 0
+        self.link_s: float | None = None
         self.waited_for = False
         self.error: Exception | None = None
         self.taken = Gate()

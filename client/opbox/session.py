@@ -520,9 +520,8 @@ class Session(AfterFork):
     def _send_all(self) -> None:
         while (batch := self._next()) is not None:
             batch.taken.open()
-            waits, begun = batch.waits or batch.seq % PACE == 0, time.monotonic()
             self._send(batch)
-            if not waits and self._senders.answered(time.monotonic() - begun):
+            if batch.link_s is not None and self._senders.answered(batch.link_s):
                 with self._lock:
                     if not self._queue.empty() and not self._closed:
                         self._senders.grow()
@@ -581,7 +580,8 @@ class Session(AfterFork):
                 if not refused or time.monotonic() + error.detail.get("retry_after_s", 0) > until:
                     raise
             else:
-                self._link.add(reply.travel)
+                if reply.travel is not None:
+                    batch.link_s = self._link.add(reply.travel)
                 return reply
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,19 @@ def step(session: Session) -> None:
     session.flush()
 
 
-def test_more_requests_travel_at_a_time_where_the_round_trip_is_long(proxy: LinkProxy) -> None:
+def step_with_a_value(session: Session) -> None:
+    """A step as a metric makes it: its value is read later."""
+    id = session.new_id()
+    session.record({"do": "zeros", "ids": [id], "shape": [2], "dtype": "float32"})
+    session.fetch(id)
+    session.free(id)
+    session.flush()
+
+
+@pytest.mark.parametrize("step", [step, step_with_a_value])
+def test_more_requests_travel_at_a_time_where_the_round_trip_is_long(
+    proxy: LinkProxy, step: Callable[[Session], None]
+) -> None:
     transport = HttpTransport(proxy.url, TOKENS["ann"])
     session = Session(transport, "cpu")
     for _ in range(STEPS):
