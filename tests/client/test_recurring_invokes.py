@@ -119,4 +119,4 @@ def test_arrays_among_the_arguments_are_let_go_of(embedded: None) -> None:
         mx.nd.FullyConnected(mx.nd.ones((2, 3)), weight=w, num_hidden=4, no_bias=True).wait_to_read()
         number = w._id
         del w
-        assert number in session._freed
+        assert number in session._recording.freed

@@ -197,7 +197,7 @@ def test_a_program_ends_cleanly(end: str, engine: str, request: pytest.FixtureRe
 def test_a_used_up_quota_is_told_at_once_and_a_full_queue_asked_ever_less_often(
     live: Live, monkeypatch: pytest.MonkeyPatch, detail: dict[str, Any], least: int, most: int
 ) -> None:
-    monkeypatch.setattr("opbox.session.PATIENCE", 2.0)  # fixed pauses of 0.02 s would be 100 requests
+    monkeypatch.setattr("opbox.batch_posting.PATIENCE", 2.0)  # fixed pauses of 0.02 s would be 100 requests
     transport = HttpTransport(live.url, TOKENS["ann"])
     connection.use(transport)
     mx.nd.ones((2,)).wait_to_read()
