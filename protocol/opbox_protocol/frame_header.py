@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import LimitError, WireError
 
-__all__ = ["MAX_RANK", "NO_LIMITS", "Limits", "decode_header"]
+__all__ = ["MAX_RANK", "NO_LIMITS", "Limits", "counted", "decode_header"]
 
 MAX_RANK = 32
 COUNTED_BYTES = 1 << 18
@@ -74,16 +74,30 @@ def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS, subject:
     return header
 
 
-def _count(text: bytes | memoryview, limits: Limits) -> None:
-    """Raise LimitError if JSON has too many values or keys, counted by commas, brackets and colons."""
-    if len(text) < min(limits.json_values, limits.json_keys):
-        return  # each takes a byte
+def counted(text: bytes | memoryview) -> tuple[int, int]:
+    """Return how many values and keys a JSON text has at the most, counted by commas, brackets and colons."""
+    counts = (1, 0)
+    for counts in _running_counts(text):  # noqa: B007  (the last ones)
+        pass
+    return counts
+
+
+def _running_counts(text: bytes | memoryview) -> Iterator[tuple[int, int]]:
+    """The numbers of values and keys so far, piece by piece."""
     characters = np.frombuffer(text, np.uint8)
     values, keys = 1, 0
     for start in range(0, len(characters), COUNTED_BYTES):
         piece = characters[start : start + COUNTED_BYTES]
         values += sum(int(np.count_nonzero(piece == mark)) for mark in b",[{")
         keys += int(np.count_nonzero(piece == ord(":")))
+        yield values, keys
+
+
+def _count(text: bytes | memoryview, limits: Limits) -> None:
+    """Raise LimitError if JSON has too many values or keys."""
+    if len(text) < min(limits.json_values, limits.json_keys):
+        return  # each takes a byte
+    for values, keys in _running_counts(text):
         if values > limits.json_values:
             raise LimitError(
                 f"JSON: expected at most {limits.json_values} values, got more: send tensors as bytes behind a header"

@@ -1,4 +1,4 @@
-"""What hostile input is sent at, each a function of bytes: frames, JSON, graphs, commands, every operator.
+"""What hostile input is sent at, each a function of bytes: frames, JSON, graphs, commands, checkpoints, operators.
 
 A server's engine in this process answers, by the way that a worker's takes. An answer of any status but 500 is right;
 an exception, a 500, and more than a second of processor time without a look at whether the call goes on are not.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from opbox_protocol import wire
 from opbox_service.carriers import RawRequest, RawResponse
+from opbox_service.checkpoint_store import Buffer
 from opbox_service.codec import limits_of, serve
 from opbox_service.commands import COMMANDS
 from opbox_service.engine import Engine
@@ -24,6 +25,7 @@ from opbox_service.settings import Settings
 from opbox_service.task import Task, running
 from tests.cases import Case, all_cases
 from tests.contract.live import FC, symbol, var
+from tests.forged_checkpoints import FURTHER, forged, parts_of
 from tests.fuzz.draws import VALUES, Draws, arrays_of, hostile_array, hostile_value
 
 __all__ = ["TARGETS", "Fault", "check"]
@@ -63,6 +65,27 @@ class LookingTask(Task):
         self._looked = now
 
 
+class StoredFile:
+    """A checkpoint store of one file, whatever its name and owner.
+
+    Attributes:
+        data: the file.
+    """
+
+    data = b""
+
+    def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
+        """See CheckpointStore."""
+        self.data = b"".join(parts)
+
+    def load(self, owner: str, name: str) -> Buffer:
+        """See CheckpointStore."""
+        return self.data
+
+
+_STORED = StoredFile()
+
+
 @functools.cache
 def engine() -> Engine:
     """An engine with a server's limits, and little memory for each."""
@@ -75,7 +98,8 @@ def engine() -> Engine:
             max_answer_bytes=64 << 20,
             max_sessions=4,
             graph_seconds=1,
-        )
+        ),
+        checkpoints=_STORED,
     )
     heads = {"head_grad:fc_output": np.ones((8, 4), np.float32)}
     fresh.call("POST", "/v1/backward", {"graph": FC}, {**X, **heads})  # the first call of all loads modules
@@ -265,6 +289,40 @@ def by_operator() -> Mapping[str, list[Case]]:
     return rows
 
 
+SAVED: list[dict[str, Any]] = [
+    *({"do": "put", "id": i + 1, "tensor": name} for i, name in enumerate(X)),
+    {"do": "zeros", "ids": [4], "shape": [8, 16], "dtype": "float32"},
+    {"do": "bind", "id": 10, "graph": FC, "args": {"x": 1, "w": 2, "b": 3}, "grads": {"x": 4}, "outputs": [8]},
+    {"do": "forward", "executor": 10, "is_train": True},
+    {"do": "checkpoint", "name": "right", "arrays": {"x": 1, "w": 2, "b": 3}, "executors": [10], "position": {"a": 1}},
+]
+
+
+@functools.cache
+def right_checkpoint() -> bytes:
+    """The file of a checkpoint."""
+    in_session([SAVED], X)
+    return _STORED.data
+
+
+def checkpoints(data: bytes) -> None:
+    """A checkpoint's file with places of its header changed, or some bytes: restored, and worked with."""
+    draws = Draws(data)
+    right = bytearray(right_checkpoint())
+    if draws.sometimes(4):
+        for _ in range(1 + draws.below(8)):
+            right[draws.below(len(right))] = draws.below(256)
+        if draws.sometimes(3):
+            del right[draws.below(len(right)) :]
+        _STORED.data = bytes(right)
+    else:
+        header, payload = parts_of(bytes(right))
+        for _ in range(1 + draws.below(3)):
+            header = changed(header, draws)
+        _STORED.data = forged(json.dumps(header, default=str).encode("utf-8", "replace"), payload)
+    in_session([[{"do": "restore", "name": "forged"}], *([command] for command in FURTHER)], X)
+
+
 def operators(data: bytes) -> None:
     """A row of the operator table, with parameters and inputs changed: imperative, inferred, forward, backward."""
     draws = Draws(data)
@@ -312,6 +370,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "json": texts,
     "graphs": graphs,
     "commands": commands,
+    "checkpoints": checkpoints,
     "operators": operators,
 }
 

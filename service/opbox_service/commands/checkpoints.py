@@ -1,34 +1,27 @@
-"""Checkpoints: `checkpoint` saves arrays and the state of a program, `restore` loads them into a session.
-
-A checkpoint's file is a frame of the wire format behind its header's length: a JSON header, and the arrays' bytes.
-"""
+"""Checkpoints: `checkpoint` saves arrays and the state of a program, `restore` loads them into a session."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES, datatype_of
-from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, WireError
+from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError
 
-from ..checkpoint_store import CHECKPOINT_NAME, Buffer, check_available
+from ..checkpoint_store import CHECKPOINT_NAME, check_available
+from ..executor.allocation import allocate
 from ..graph import json as graph_json
+from ..task import checkpoint
 from ..validation import Expected
 from .array_table import ArrayTable
+from .checkpoint_file import Position, SavedSession, read, written
 from .command import Command, Exchange, Id
-from .executors import Bind
 
 __all__ = ["COMMANDS", "CheckpointPlan", "save"]
 
-MAGIC = b"opboxck1"
-_LENGTH = struct.Struct("<Q")
-START = 64
-"""The byte at which the frame begins: its tensors are aligned to that."""
 Name = Annotated[
     str,
     Field(pattern=f"^{CHECKPOINT_NAME}$", description="Name of the checkpoint, unique for its owner."),
@@ -74,9 +67,7 @@ class Checkpoint(Command):
     executors: list[Id] = Field(default=[], description="Executors that `restore` binds anew.")
     every: int = Field(default=0, ge=0, description="Save when so many steps have passed; 0 for now.")
     step: int = Field(default=0, ge=0, description="The number of steps that the arrays have behind them.")
-    position: dict[str, int | float | str] = Field(
-        default={}, max_length=64, description="The program's own note of its position."
-    )
+    position: Position = {}
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         check_available(table.checkpoints)
@@ -115,7 +106,6 @@ def save(table: ArrayTable, plan: CheckpointPlan) -> int:
                     array = table.read(number)
                     blank[number] = [list(array.shape), datatype_of(array.dtype)]
     header = {
-        "format": "opbox checkpoint",
         "device": table.device,
         "step": plan.step,
         "position": plan.position or {},
@@ -128,12 +118,10 @@ def save(table: ArrayTable, plan: CheckpointPlan) -> int:
         arrays = {name: table.read(id) for name, id in plan.arrays.items()}
         if table.backend.device_type != "cpu":
             table.budget.reserve(sum(int(array.nbytes) for array in arrays.values()))
-        tensors = {name: table.backend.get(array) for name, array in arrays.items()}
-        head, buffers = wire.encode(header, tensors, key="arrays")
-        start = (MAGIC + _LENGTH.pack(len(head))).ljust(START, b"\0")
-        check_available(table.checkpoints).save(plan.name, [start, head, *buffers])
+        nbytes, parts = written(header, {name: table.backend.get(array) for name, array in arrays.items()})
+        check_available(table.checkpoints).save(plan.name, parts)
     plan.saved = plan.step
-    return START + wire.frame_size(head, buffers)
+    return nbytes
 
 
 class Restore(Command):
@@ -155,58 +143,59 @@ class Restore(Command):
                 f"restore {self.name!r}: expected a session without arrays, got one with {len(table)} objects: make a "
                 "new one, or name the arrays with new numbers"
             )
-        header, tensors = _read(self.name, store.load(self.name))
-        if self.arrays is not None:
-            self._some(table, tensors, self.arrays)
-        else:
+        data, before = store.load(self.name), table.entries()
+        with table.budget.settling():
             try:
-                _everything(self.name, table, exchange, header, tensors)
-            except BaseException:
-                table.clear()
+                saved = read(data, table.budget, table.max_rank)
+                if self.arrays is None:
+                    _restore_everything(self.name, table, exchange, saved)
+                else:
+                    self._restore_some(table, saved.tensors, self.arrays)
+            except BaseException as error:
+                table.drop_all([id for id in table.entries() if id not in before])
+                if isinstance(error, MXNetError):
+                    error.reword(f"checkpoint {self.name!r}: {error.message}")
                 raise
-        ids = header["ids"] if self.arrays is None else self.arrays
-        exchange.report(name=self.name, step=header["step"], position=header["position"], arrays=dict(ids))
+        header = saved.header
+        ids = header.ids if self.arrays is None else self.arrays
+        exchange.report(name=self.name, step=header.step, position=header.position, arrays=dict(ids))
 
-    def _some(self, table: ArrayTable, tensors: Mapping[str, Any], ids: Mapping[str, int]) -> None:
+    def _restore_some(self, table: ArrayTable, tensors: Mapping[str, Any], ids: Mapping[str, int]) -> None:
         for name in ids:
             if name not in tensors:
                 listed = ", ".join(list(tensors)[:10]) or "none"
-                raise NotFoundError(f"restore {self.name!r}: array {name[:64]!r}: expected one of {listed}")
+                raise NotFoundError(f"array {name[:64]!r}: expected one of {listed}")
         for name, id in ids.items():
+            checkpoint()
             table.keep(id, table.backend.put(tensors[name]))
 
 
-def _everything(
-    name: str, table: ArrayTable, exchange: Exchange, header: Mapping[str, Any], tensors: Mapping[str, Any]
-) -> None:
-    for array_name, id in header["ids"].items():
-        if id not in table:  # one array may have two names
-            table.keep(id, table.backend.put(tensors[array_name]))
-    for id, shape, datatype in header["blank"]:
-        array = table.backend.empty(tuple(shape), DATATYPES[datatype])
+def _restore_everything(name: str, table: ArrayTable, exchange: Exchange, saved: SavedSession) -> None:
+    """Restore all arrays and executors. Random numbers change last, when nothing can fail any more."""
+    header = saved.header
+    # One array may have two names. The executors' numbers, and those of their outputs, `bind` checks.
+    table.reserve(*set(header.ids.values()), *(blank.id for blank in header.blank))
+    for array_name, id in header.ids.items():
+        checkpoint()
+        if id not in table:
+            table.keep(id, table.backend.put(saved.tensors[array_name]))
+    for blank in header.blank:
+        checkpoint()
+        array = allocate(table.backend, tuple(blank.shape), DATATYPES[blank.datatype])
         array.fill(0)
-        table.keep(id, array)
-    table.random.resume(header["random"]["source"])
-    for executor, place in zip(header["executors"], header["random"]["executors"], strict=True):
-        Bind.model_validate({"do": "bind", **executor}).run(table, exchange)
+        table.keep(blank.id, array)
+    for number, bind in enumerate(saved.executors):
+        try:
+            bind.run(table, exchange)
+        except MXNetError as error:
+            error.reword(f"executors.{number}: {error.message}")
+            raise
+    table.random.resume(header.random.source.model_dump())
+    for bind, place in zip(saved.executors, header.random.executors, strict=True):
         if place is not None:
-            table.executor_entry(executor["id"]).executor.streams.resume(place)
-    executors = [executor["id"] for executor in header["executors"]]
-    step = header["step"]
-    table.plan = CheckpointPlan(name, dict(header["ids"]), executors, step=step, saved=step)
-
-
-def _read(name: str, data: Buffer) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Read a checkpoint's header and tensors; raise BadRequestError for another file."""
-    view = memoryview(data)
-    try:
-        if bytes(view[: len(MAGIC)]) != MAGIC:
-            raise WireError("no checkpoint")
-        (length,) = _LENGTH.unpack_from(view, len(MAGIC))
-        frame = wire.decode(view[START:], length, key="arrays")
-    except (WireError, struct.error) as error:
-        raise BadRequestError(f"checkpoint {name!r}: expected a file that this server wrote, got another") from error
-    return frame.header, frame.tensors
+            table.executor_entry(bind.id).executor.streams.resume((place.executor, place.run, place.drawn))
+    executors = [bind.id for bind in saved.executors]
+    table.plan = CheckpointPlan(name, dict(header.ids), executors, step=header.step, saved=header.step)
 
 
 COMMANDS = (Checkpoint, Restore)

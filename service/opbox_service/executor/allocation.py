@@ -9,6 +9,7 @@ import numpy as np
 
 from opbox_ops.backend import Backend
 from opbox_ops.compute import Array
+from opbox_ops.infer import show_shape
 from opbox_protocol.errors import LimitError
 
 __all__ = ["allocate", "bytes_of"]
@@ -26,4 +27,8 @@ def allocate(backend: Backend, shape: tuple[int, ...], dtype: Any) -> Array:
         return backend.empty(shape, dtype)
     except (MemoryError, ValueError, OverflowError):  # NumPy tells sizes past its limits by the latter two
         needed = bytes_of(shape, dtype)
+        if not needed:
+            raise LimitError(
+                f"shape {show_shape(shape)}: expected sizes whose product, zeros left out, is below 2**63, got more"
+            ) from None
         raise LimitError(f"{needed:,} bytes do not fit into the device's memory") from None
