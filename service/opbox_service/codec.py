@@ -119,13 +119,13 @@ def read(
     known = None
     if recent is not None and length is not None and length <= LARGEST and _recurs(route):
         text = bytes(data[:length])
-        known = recent.get(route.path, text, len(data))
+        known = recent.get(request.owner, route.path, text, len(data))
     if known is None:
         frame = _frame(data, length, limits, settings)
         known = ReadHeader(validate(route.request or Body, frame.header), frame.places, len(data))
         tensors = frame.tensors
         if recent is not None and text is not None:
-            known = recent.keep(route.path, text, known)
+            known = recent.keep(request.owner, route.path, text, known)
     else:
         tensors = wire.tensors_at(known.places, memoryview(data)[length:])
     return Call(

@@ -139,9 +139,9 @@ def test_a_session_keeps_what_it_was_sent_though_others_send_more(watched: Watch
     net = chain()
     net.simple_bind(mx.cpu(), x=(2, 3))
     graphs = embedded_engine().graphs
-    graphs._graphs.clear()  # as another owner's many graphs would
+    graphs._owners.clear()  # as another owner's many graphs would
     with pytest.raises(NotFoundError, match="is not here"):
-        graphs.resolve(f"sha256:{content_hash(net._document())}")
+        graphs.resolve(f"sha256:{content_hash(net._document())}", "local")
     assert net.simple_bind(mx.cpu(), x=(5, 3)).forward()[0].shape == (5, 3)
     assert [sent for _, sent in watched.graphs].count("text") == 1
 
@@ -162,7 +162,7 @@ def test_two_binds_that_travel_together_send_the_graph_once(watched: Watched) ->
 
 def forget() -> None:
     """Have the embedded engine forget all graphs, as one that has had many others, or has been started anew."""
-    embedded_engine().graphs._graphs.clear()
+    embedded_engine().graphs._owners.clear()
     for session in embedded_engine().sessions._sessions.values():
         session.table._recent_graphs.clear()
 

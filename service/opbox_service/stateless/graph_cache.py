@@ -1,10 +1,10 @@
-"""Graphs by content: sent once, known by their sha256 afterwards."""
+"""Graphs of owners by content: sent once, known to their owner by their sha256 afterwards."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -38,11 +38,32 @@ PLAIN = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orj
 
 @dataclass(slots=True)
 class _CachedGraph:
-    """A graph, the owner who sent it first, and when it was last used, by the monotonic clock."""
+    """A graph, and when it was last used, by the monotonic clock."""
 
     graph: Graph
-    owner: str
     used: float
+
+
+class _OwnersGraphs:
+    """The graphs of one owner, the least recently used first.
+
+    Attributes:
+        graphs: by name.
+        nodes: of all graphs.
+        spelt: their names by the spelling in which they came.
+    """
+
+    __slots__ = ("graphs", "nodes", "spelt")
+
+    def __init__(self, size: int) -> None:
+        self.graphs: OrderedDict[str, _CachedGraph] = OrderedDict()
+        self.nodes = 0
+        self.spelt: LRUCache[bytes, str] = LRUCache(size)
+
+    @property
+    def since(self) -> float:
+        """When the least recently used graph was used."""
+        return next(iter(self.graphs.values())).used
 
 
 class RecurringGraph(dict[str, Any]):
@@ -60,12 +81,13 @@ class RecurringGraph(dict[str, Any]):
 
 
 class GraphCache:
-    """Loaded graphs. Where they are too many, the owner with most nodes loses the least recently used of his.
+    """Loaded graphs. When there are too many, the owner with most of them loses the least recently used one.
 
-    A graph is named by the hash of its content, so who knows the name has had the graph: owners may share entries.
+    Owners share nothing: a graph that another owner has sent is unknown, and loading it takes as long as if nobody had.
+    Otherwise a hash would give away somebody's network, and the time of a call that somebody has it.
 
     Args:
-        size: how many graphs to keep.
+        size: how many graphs to keep, of all owners.
         max_nodes, max_edges: the most nodes of a graph, and inputs of its nodes together.
         kept_nodes: of all graphs, that stay though nobody uses them.
     """
@@ -77,12 +99,11 @@ class GraphCache:
         self._max_nodes = max_nodes
         self._max_edges = max_edges
         self._size = size
-        self._graphs: OrderedDict[str, _CachedGraph] = OrderedDict()
-        self._spelt: LRUCache[bytes, str] = LRUCache(size)
+        self._owners: dict[str, _OwnersGraphs] = {}
         self._lock = Lock()
 
-    def put(self, document: Any, owner: str = "") -> tuple[str, Graph]:
-        """Load a graph of an owner's unless it is here; its sha256 and the graph.
+    def put(self, document: Any, owner: str) -> tuple[str, Graph]:
+        """Load a graph of an owner's unless the owner has sent it; its sha256 and the graph.
 
         Raises:
             GraphError, UnknownOperatorError, ParamError, LimitError: as `graph.json.load`.
@@ -91,33 +112,29 @@ class GraphCache:
             kind = "nothing" if document is None else type(document).__name__
             raise BadRequestError(f"graph: expected MXNet's symbol JSON as an object, got {kind}")
         spelling = _spelling(document)
-        known = self._known(spelling)
+        known = self._known(spelling, owner)
         if known is not None:
             return known
         check_size(document, self._max_nodes, self._max_edges)
         key = content_hash(document)
-        graph = self._get(key)
+        graph = self._get(key, owner)
         if graph is None:
             with graph_budget():
                 graph = load(document, max_nodes=self._max_nodes, max_edges=self._max_edges)
             if not is_shareable(graph):
                 return key, graph
-            with self._lock:
-                self._graphs[key] = _CachedGraph(graph, owner, time.monotonic())
-                self._evict(key)
-        if spelling is not None:
-            with self._lock:
-                self._spelt[spelling] = key
+        with self._lock:
+            self._keep(key, graph, spelling, owner)
         return key, graph
 
-    def resolve(self, reference: Any, owner: str = "") -> tuple[str, Graph]:
-        """The graph that a request names or holds: "sha256:<hex>", or symbol JSON as an object.
+    def resolve(self, reference: Any, owner: str) -> tuple[str, Graph]:
+        """The graph that an owner's request names or holds: "sha256:<hex>", or symbol JSON as an object.
 
         Raises:
-            NotFoundError: no such graph is here (any more); send it again.
+            NotFoundError: the owner has sent no such graph, or it is here no more; send it again.
         """
         if type(reference) is RecurringGraph:
-            graph = self._get(reference.key)
+            graph = self._get(reference.key, owner)
             if graph is None:
                 reference.key, graph = self.put(dict(reference), owner)
             return reference.key, graph
@@ -126,7 +143,7 @@ class GraphCache:
         if not reference.startswith(GRAPH_PREFIX):
             raise BadRequestError(f'graph: expected an object or "sha256:<hex>", got {reference[:80]!r}')
         key = reference[len(GRAPH_PREFIX) :]
-        graph = self._get(key)
+        graph = self._get(key, owner)
         if graph is None:
             raise NotFoundError(
                 f"graph {reference[:80]!r} is not here: send it with PUT /v1/graphs", detail={"graph": key}
@@ -134,52 +151,77 @@ class GraphCache:
         return key, graph
 
     def __len__(self) -> int:
-        return len(self._graphs)
+        return sum(len(own.graphs) for own in self._owners.values())
 
-    def _known(self, spelling: bytes | None) -> tuple[str, Graph] | None:
-        """The name and the graph of a document that came before in the same spelling."""
+    @property
+    def _nodes(self) -> int:
+        return sum(own.nodes for own in self._owners.values())
+
+    def _known(self, spelling: bytes | None, owner: str) -> tuple[str, Graph] | None:
+        """The name and the graph of a document that the owner sent before in the same spelling."""
         if spelling is None:
             return None
         with self._lock:
-            key = self._spelt.get(spelling)
-        graph = None if key is None else self._get(key)
+            own = self._owners.get(owner)
+            key = None if own is None else own.spelt.get(spelling)
+        graph = None if key is None else self._get(key, owner)
         return None if key is None or graph is None else (key, graph)
 
-    def _get(self, key: str) -> Graph | None:
+    def _get(self, key: str, owner: str) -> Graph | None:
         with self._lock:
-            entry = self._graphs.get(key)
-            if entry is None:
+            own = self._owners.get(owner)
+            entry = None if own is None else own.graphs.get(key)
+            if own is None or entry is None:
                 return None
-            self._graphs.move_to_end(key)
+            own.graphs.move_to_end(key)
             entry.used = time.monotonic()
             return entry.graph
+
+    def _keep(self, key: str, graph: Graph, spelling: bytes | None, owner: str) -> None:
+        own = self._owners.get(owner)
+        if own is None:
+            own = self._owners[owner] = _OwnersGraphs(self._size)
+        if key not in own.graphs:
+            own.graphs[key] = _CachedGraph(graph, time.monotonic())
+            own.nodes += len(graph.nodes)
+            self._evict(owner)
+        if spelling is not None:
+            own.spelt[spelling] = key
 
     def sweep(self) -> int:
         """Drop large graphs that were unused for a while; return their approximate bytes."""
         horizon, dropped = time.monotonic() - KEEP_S, 0
         with self._lock:
-            nodes = sum(len(entry.graph.nodes) for entry in self._graphs.values())
-            while nodes - dropped > self._kept_nodes:
-                key, oldest = next(iter(self._graphs.items()))
-                if oldest.used > horizon:
+            while self._nodes > self._kept_nodes:
+                owner = min(self._owners, key=lambda name: self._owners[name].since)
+                if self._owners[owner].since > horizon:
                     break
-                del self._graphs[key]
-                dropped += len(oldest.graph.nodes)
+                dropped += self._drop_oldest(owner)
         return dropped * NODE_BYTES
 
     def _evict(self, newest: str) -> None:
-        """Drop graphs until they are not too many, nor have too many nodes together; not the newest."""
-        nodes: Counter[str] = Counter()
-        for entry in self._graphs.values():
-            nodes[entry.owner] += len(entry.graph.nodes)
-        while len(self._graphs) > 1 and (
-            len(self._graphs) > self._size or nodes.total() > LARGEST_GRAPHS * self._max_nodes
-        ):
-            ((owner, _),) = nodes.most_common(1)
-            old = (key for key, entry in self._graphs.items() if entry.owner == owner and key != newest)
-            dropped = next(old, None) or next(key for key in self._graphs if key != newest)
-            entry = self._graphs.pop(dropped)
-            nodes[entry.owner] -= len(entry.graph.nodes)
+        """Drop graphs until they are not too many, nor have too many nodes together; not the last one of `newest`."""
+        while True:
+            count = len(self)
+            if count <= 1 or (count <= self._size and self._nodes <= LARGEST_GRAPHS * self._max_nodes):
+                return
+            losers = [name for name, own in self._owners.items() if name != newest or len(own.graphs) > 1]
+            self._drop_oldest(max(losers, key=lambda name: self._excess(name, by_count=count > self._size)))
+
+    def _excess(self, owner: str, *, by_count: bool) -> tuple[int, float]:
+        """By what it is decided who loses a graph: how much the owner has, and for how long it was unused."""
+        own = self._owners[owner]
+        return len(own.graphs) if by_count else own.nodes, -own.since
+
+    def _drop_oldest(self, owner: str) -> int:
+        """Drop the graph that an owner has not used for longest; return its number of nodes."""
+        own = self._owners[owner]
+        _, entry = own.graphs.popitem(last=False)
+        nodes = len(entry.graph.nodes)
+        own.nodes -= nodes
+        if not own.graphs:
+            del self._owners[owner]
+        return nodes
 
 
 def _spelling(document: dict[str, Any]) -> bytes | None:

@@ -112,7 +112,7 @@ class GraphRunner:
         with host.scope(), contextlib.ExitStack() as counting:
             # Of a run that fails or is ended too; before the answer, so that who has it may count on it.
             counting.callback(lambda: self._device_times.add(owner, device, 0.0, time.monotonic() - begun))
-            compiled = self._plans.take(key, graph, inputs, wrt, device, host, memory, limit_bytes)
+            compiled = self._plans.take(owner, key, graph, inputs, wrt, device, host, memory, limit_bytes)
             try:
                 limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
                 compiled.write(inputs)

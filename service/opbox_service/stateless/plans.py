@@ -1,18 +1,19 @@
 """Compiled plans for the calls without a session: a graph that comes again in the same shapes runs at once.
 
 An executor is bound to arrays of its own; a call copies its tensors in, runs, and copies the outputs out before it
-gives the executor back. Two calls at a time get two executors. What lies idle is bounded in number and in bytes.
+gives the executor back. Two calls at a time get two executors. What lies idle is bounded in number and in bytes, and
+belongs to an owner: nobody computes among the tensors of somebody else's last call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from cachetools import LRUCache
 
 from opbox_ops.backend import Backend, RandomSource
 from opbox_ops.cache import CACHE_BYTES
@@ -23,6 +24,16 @@ from ..graph.ir import Graph
 from ..quota import Budget, MeteredBackend
 
 __all__ = ["Compiled", "PlanCache"]
+
+
+class _Place(NamedTuple):
+    """What a plan was compiled for: whose, which graph, where, which gradients, and names, shapes and types."""
+
+    owner: str
+    key: str
+    device: str
+    wrt: tuple[str, ...]
+    like: tuple[tuple[str, tuple[int, ...], Any], ...]
 
 
 @dataclass(slots=True)
@@ -43,7 +54,7 @@ class Compiled:
     backend: MeteredBackend
     budget: Budget
     nbytes: int
-    place: Hashable = None
+    place: _Place | None = None
     version: int = 0
 
     def write(self, inputs: Mapping[str, Any]) -> None:
@@ -81,7 +92,7 @@ def _same_bytes(array: Array, tensor: Array) -> bool:
 
 
 class PlanCache:
-    """Idle executors by what they were compiled for, the least recently used dropped first.
+    """Idle executors by what they were compiled for; the owner with most loses the least recently used first.
 
     Args:
         size: how many kinds to keep.
@@ -89,13 +100,15 @@ class PlanCache:
     """
 
     def __init__(self, size: int, nbytes: int) -> None:
+        self._size = size
         self._limit = nbytes
-        self._idle: LRUCache[Hashable, list[Compiled]] = LRUCache(size)
+        self._idle: OrderedDict[_Place, list[Compiled]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
     def take(
         self,
+        owner: str,
         key: str,
         graph: Graph,
         like: Mapping[str, Any],
@@ -108,19 +121,22 @@ class PlanCache:
         """An executor for arrays like these, its caller's own until `give_back`, or `Compiled.drop`.
 
         Args:
+            owner: whose call it is.
             key: the graph's hash.
             graph: the graph.
             like: arrays by argument and auxiliary name, for their shapes and types.
             wrt: the arguments whose gradients are wanted.
             device, backend: where it runs.
             limit: the most memory of the call.
-            memory: of whom it is for. An idle executor is counted for who used it last, and goes when anybody needs it.
+            memory: the owner's. An idle executor goes when anybody needs its memory.
 
         Raises:
             QuotaError: there is no room in `memory`.
             BadRequestError, ShapeError, …: as `bind`.
         """
-        place = (key, device, wrt, tuple((name, tensor.shape, tensor.dtype) for name, tensor in like.items()))
+        place = _Place(
+            owner, key, device, wrt, tuple((name, tensor.shape, tensor.dtype) for name, tensor in like.items())
+        )
         compiled = self._take(place)
         if compiled is None:
             compiled = self._compile(graph, like, wrt, backend, memory, limit)
@@ -137,7 +153,7 @@ class PlanCache:
         """Drop all that is idle."""
         with self._lock:
             while self._idle:
-                self._drop_oldest()
+                self._drop(next(iter(self._idle)))
 
     def _compile(
         self, graph: Graph, like: Mapping[str, Any], wrt: tuple[str, ...], device: Backend, memory: Budget, limit: int
@@ -173,13 +189,15 @@ class PlanCache:
         budget.settle()
         return Compiled(executor, arrays, grads, random, metered, budget, nbytes)
 
-    def _take(self, place: Hashable) -> Compiled | None:
+    def _take(self, place: _Place) -> Compiled | None:
         with self._lock:
             idle = self._idle.get(place)
-            if not idle:
+            if idle is None:
                 return None
             compiled = idle.pop()
             self._bytes -= compiled.nbytes
+            if not idle:
+                del self._idle[place]
             return compiled
 
     def give_back(self, compiled: Compiled) -> None:
@@ -188,19 +206,27 @@ class PlanCache:
             compiled.budget.close()
             return
         compiled.budget.rest()
+        assert compiled.place is not None
         with self._lock:
-            idle = self._idle.get(compiled.place)
-            if idle is None:
-                if len(self._idle) == self._idle.maxsize:
-                    self._drop_oldest()
-                idle = self._idle[compiled.place] = []
-            idle.append(compiled)
+            self._idle.setdefault(compiled.place, []).append(compiled)
+            self._idle.move_to_end(compiled.place)
             self._bytes += compiled.nbytes
-            while self._bytes > self._limit:
-                self._drop_oldest()
+            while self._bytes > self._limit or len(self._idle) > self._size:
+                self._evict(compiled.place, by_bytes=self._bytes > self._limit)
 
-    def _drop_oldest(self) -> None:
-        _, dropped = self._idle.popitem()
-        for compiled in dropped:
+    def _evict(self, newest: _Place, *, by_bytes: bool) -> None:
+        """Drop the plan that the owner with most bytes, or with most kinds of plans, has not used for longest."""
+        totals: Counter[str] = Counter()
+        for place, idle in self._idle.items():
+            if place != newest:
+                totals[place.owner] += sum(compiled.nbytes for compiled in idle) if by_bytes else 1
+        if not totals:
+            self._drop(newest)
+            return
+        ((loser, _),) = totals.most_common(1)
+        self._drop(next(place for place in self._idle if place.owner == loser))
+
+    def _drop(self, place: _Place) -> None:
+        for compiled in self._idle.pop(place):
             self._bytes -= compiled.nbytes
             compiled.budget.close()

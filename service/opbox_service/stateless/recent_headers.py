@@ -6,6 +6,7 @@ finding the graph's name took longer than a small graph runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,17 +37,17 @@ class ReadHeader(NamedTuple):
 
 
 class RecentHeaders:
-    """A cache of parsed headers, for many threads; the oldest header is dropped first."""
+    """A cache of owners' parsed headers, for many threads; the owner with most of them loses the oldest one."""
 
     def __init__(self) -> None:
-        self._headers: dict[tuple[str, bytes], ReadHeader] = {}
+        self._headers: dict[tuple[str, str, bytes], ReadHeader] = {}
 
-    def get(self, path: str, text: bytes, size: int) -> ReadHeader | None:
-        """Return the stored header of a frame of `size` bytes with this text; None where there is none."""
-        header = self._headers.get((path, text))
+    def get(self, owner: str, path: str, text: bytes, size: int) -> ReadHeader | None:
+        """Return the stored header of an owner's frame of `size` bytes with this text; None where there is none."""
+        header = self._headers.get((owner, path, text))
         return header if header is not None and header.size == size else None
 
-    def keep(self, path: str, text: bytes, header: ReadHeader) -> ReadHeader:
+    def keep(self, owner: str, path: str, text: bytes, header: ReadHeader) -> ReadHeader:
         """Store the header, unless it holds values of tensors, and return it."""
         if any(place.size is None for place in header.places):
             return header
@@ -54,6 +55,8 @@ class RecentHeaders:
             body = header.body.model_copy(update={"graph": RecurringGraph(header.body.graph)})
             header = header._replace(body=body)
         while len(self._headers) >= MAX_HEADERS:
-            self._headers.pop(next(iter(self._headers.copy())), None)
-        self._headers[path, text] = header
+            keys = list(self._headers)
+            ((loser, _),) = Counter(key[0] for key in keys).most_common(1)
+            self._headers.pop(next(key for key in keys if key[0] == loser), None)
+        self._headers[owner, path, text] = header
         return header
