@@ -9,7 +9,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all test-processors fuzz soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -134,6 +134,9 @@ $(VENV)/.clients: $(READY) .ci/clients.txt $(wildcard tests/clients/typescript/p
 
 clients: $(VENV)/.clients  ## generate clients from the OpenAPI document, for Python and TypeScript, and run a program on each
 	$(BIN)/python -m pytest -rs -m clients tests/clients $(ARGS)
+
+attack: $(READY)  ## attack a server in every known way, beside a user who trains: memory, times, that user's waits (OTHER=Python of another version)
+	$(BIN)/python -m tests.attack $(if $(OTHER),--python $(OTHER)) $(ARGS)
 
 soak: $(READY)  ## run 20,000 training steps and 200,000 forwards: memory and descriptors must not grow
 	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 -s tests/faults -k long_use $(ARGS)

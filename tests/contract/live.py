@@ -47,10 +47,16 @@ class Got:
 
 
 class Live:
-    """`opbox serve` with small limits."""
+    """`opbox serve` with small limits, by this Python or another one."""
 
     def __init__(
-        self, isolation: str, folder: Path, *, options: Sequence[str] = ("--port", "0"), **settings: str
+        self,
+        isolation: str,
+        folder: Path,
+        *,
+        options: Sequence[str] = ("--port", "0"),
+        python: str = sys.executable,
+        **settings: str,
     ) -> None:
         self.isolation = isolation
         self.folder = folder
@@ -73,7 +79,7 @@ class Live:
         }
         self.log = (folder / f"log-{isolation}-{os.getpid()}").open("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "opbox_service.serve", *options, "--isolation", isolation],
+            [python, "-m", "opbox_service.serve", *options, "--isolation", isolation],
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
