@@ -286,6 +286,11 @@ class Settings(BaseSettings):
         description="First user id for sessions with code, if the server runs as root; 0: they stay root.",
     )
     code_network: bool = Field(default=False, description="Whether a session's code may use the network.")
+    code_seccomp: bool = Field(
+        default=True,
+        description="Whether a session's code is refused system calls that no operator needs, where the kernel has "
+        "seccomp.",
+    )
     code_reads: tuple[Path, ...] = Field(
         default=(), description="Further files and folders that a session's code may read."
     )

@@ -220,7 +220,7 @@ class Mischief(mx.operator.CustomOp):
         later(ctypes.string_at, 8)
 
     def close_descriptors(self, in_data):
-        os.closerange(3, 512)
+        os.closerange(3, 4096)
 
     # -- what it holds ------------------------------------------------------------------------------------------------
 
@@ -247,6 +247,102 @@ class Mischief(mx.operator.CustomOp):
             self.leftovers.append(fd)
             for _ in range(50):
                 os.write(fd, b"x" * (1 << 20))
+
+    def memory_in_flight(self, in_data):
+        """Files in memory that are in a message which nobody reads; no process has them open."""
+        import socket
+
+        self.leftovers = socket.socketpair()
+        while True:
+            fd = os.memfd_create("mine")
+            for _ in range(50):
+                os.write(fd, b"x" * (1 << 20))
+            socket.send_fds(self.leftovers[0], [b"x"], [fd])
+            os.close(fd)
+
+    def memory_out_of_sight(self, in_data):
+        """Memory that other processes could map, of which this one has given up every page and which stays."""
+        import mmap
+
+        self.leftovers = []
+        while True:
+            self.leftovers.append(mmap.mmap(-1, 1 << 26))
+            self.leftovers[-1].write(b"x" * (1 << 26))
+            self.leftovers[-1].madvise(mmap.MADV_DONTNEED)
+
+    def memory_in_sockets(self, in_data):
+        """What nobody reads, in as many sockets as processes may open."""
+        import socket
+
+        for _ in range(20):
+            if os.fork() == 0:
+                pairs = []
+                while True:
+                    try:
+                        pairs.append(socket.socketpair())
+                    except OSError:
+                        time.sleep(600)
+                    for end in pairs[-1]:
+                        end.setblocking(False)
+                        for size in (1 << 15, 1 << 10):
+                            try:
+                                while True:
+                                    end.send(b"x" * size)
+                            except BlockingIOError:
+                                pass
+        time.sleep(600)
+
+    def reach(self, in_data):
+        """Whatever leads out of the process: sockets, keys, numbers, and calls that few programs use."""
+        import platform
+        import socket
+        import struct
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        path, server = self.value.split()
+        done = []
+
+        def attempt(name, action):
+            try:
+                if action() != -1:
+                    done.append(name)
+            except OSError:
+                pass
+
+        def pair():
+            return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0]
+
+        attempt("path", lambda: socket.socket(socket.AF_UNIX).connect(path))
+        attempt("path of datagrams", lambda: pair().sendto(b"word", path + ".datagrams"))
+        attempt("path of a pair", lambda: pair().connect(path + ".datagrams"))
+        attempt("address", lambda: socket.socket().connect(("127.0.0.1", int(server))))
+        for name, family in (("netlink", 16), ("packet", 17), ("alg", 38), ("vsock", 40), ("unix", 1), ("internet", 2)):
+            kind = socket.SOCK_SEQPACKET if name == "alg" else socket.SOCK_DGRAM
+            attempt(name, lambda family=family, kind=kind: socket.socket(family, kind))
+        attempt("pair of datagrams", pair)
+        arm = platform.machine() == "aarch64"
+        buffer = ctypes.create_string_buffer(4096)
+        ring = ctypes.create_string_buffer(struct.pack("<30I", *[0] * 30))
+        perf = ctypes.create_string_buffer(struct.pack("<II", 1, 120) + bytes(112))
+        limits = ctypes.create_string_buffer(16)
+        for name, number, arguments in (
+            ("key", (248, 217)[arm], (b"user", b"mine", b"word", 4, -3)),
+            ("shared memory", (29, 194)[arm], (0, 4096, 0o1600)),
+            ("semaphore", (64, 190)[arm], (0, 1, 0o1600)),
+            ("queue", (68, 186)[arm], (0, 0o1600)),
+            ("named queue", (240, 180)[arm], (b"opbox", os.O_CREAT | os.O_RDWR, 0o600, None)),
+            ("ring", 425, (4, ring)),
+            ("page faults", (323, 282)[arm], (1,)),
+            ("counters", (298, 241)[arm], (perf, 0, -1, -1, 0)),
+            ("user namespace", (272, 97)[arm], (0x10000000,)),
+            ("personality", (135, 92)[arm], (0x0040000,)),
+            ("other's memory", (310, 270)[arm], (os.getpid(), buffer, 0, buffer, 0, 0)),
+            ("traced", (101, 117)[arm], (0, 0, 0, 0)),
+            ("secret memory", 447, (0,)),
+            ("other's limits", (302, 261)[arm], (os.getppid(), 7, None, limits)),
+        ):
+            attempt(name, lambda number=number, arguments=arguments: libc.syscall(number, *arguments))
+        raise ValueError(f"reached {done}")
 
     def many_files(self, in_data):
         for i in range(1 << 30):
@@ -300,7 +396,7 @@ class Mischief(mx.operator.CustomOp):
         import socket
 
         text = json.dumps({"kind": self.value, "reason": "r" * 10_000, "segments": [], "sessions": 1}).encode()
-        for fd in range(3, 200):
+        for fd in map(int, os.listdir("/proc/self/fd")):
             try:
                 connection = socket.socket(fileno=os.dup(fd))
             except OSError:
@@ -312,7 +408,7 @@ class Mischief(mx.operator.CustomOp):
         """Write what is no message on the worker's own connection, or close it."""
         import socket
 
-        for fd in range(3, 200):
+        for fd in map(int, os.listdir("/proc/self/fd")):
             try:
                 connection = socket.socket(fileno=os.dup(fd))
             except OSError:

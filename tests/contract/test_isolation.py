@@ -6,6 +6,8 @@ import contextlib
 import glob
 import os
 import shutil
+import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import opbox as mx
 import opbox_ops
 import opbox_protocol
 import opbox_service
-from opbox_service.worker import landlock
+from opbox_service.worker import landlock, seccomp
 from tests.contract import mischief
 from tests.contract.isolation import (
     KEPT_OUT,
@@ -35,6 +37,8 @@ from tests.contract.live import Live
 from tests.contract.test_workers import wait_for
 
 __all__ = ["server"]
+
+needs_seccomp = pytest.mark.skipif(not seccomp.available(), reason="needs a kernel with seccomp")
 
 # -- code that ends its process -------------------------------------------------------------------------------------
 
@@ -229,6 +233,26 @@ def test_it_cannot_signal_the_server(server: Live) -> None:
 def test_it_has_no_network(server: Live) -> None:
     text = report(server, "connect", server.url.removeprefix("http://"))
     assert any(words in text for words in ("Permission denied", "Network is unreachable", "Connection refused"))
+
+
+@needs_seccomp
+def test_no_system_call_leads_out_of_it(server: Live) -> None:
+    """Not to sockets that let everybody in, nor to what else the kernel shares among processes."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, "socket")
+        with socket.socket(socket.AF_UNIX) as stream, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams:
+            for end, name in ((stream, path), (datagrams, f"{path}.datagrams")):
+                end.bind(name)
+                os.chmod(name, 0o777)
+            stream.listen()
+            text = report(server, "reach", f"{path} {server.url.rpartition(':')[2]}")
+    assert "reached []" in text
+
+
+@needs_seccomp
+def test_memory_cannot_be_in_flight(server: Live) -> None:
+    assert "Operation not permitted" in report(server, "memory_in_flight")
 
 
 def test_its_descriptors_are_its_own(server: Live) -> None:

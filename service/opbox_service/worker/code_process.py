@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from . import messages
-from .confine import Bounds, at_hand, confine, reachable
+from .confine import Bounds, at_hand, confine, keep_apart, reachable
 from .progress import Progress
 
 __all__ = ["main"]
@@ -38,7 +38,9 @@ def main(argv: list[str]) -> None:
         kernels, library = (
             path if path is None else Path(opened(path)) for path in (header["kernels"], header["onednn"])
         )
-        confine(Bounds(**header["bounds"]))
+        bounds = Bounds(**header["bounds"])
+        sock = socket.socket(fileno=keep_apart(sock.detach(), bounds.open_files))
+        confine(bounds, sock.fileno())
         from opbox_ops.cpu.onednn import library as onednn
         from opbox_ops.cpu.runtime import c_compiler  # numpy's threads are to be confined as well
 

@@ -157,6 +157,7 @@ class CodeWorker(Worker):
             tasks=settings.code_tasks + settings.threads + 2 * (os.cpu_count() or 1) + 4,
             gpu=gpu,
             network=settings.code_network,
+            seccomp=settings.code_seccomp,
         )
         return {"bounds": asdict(bounds), **further}
 

@@ -1,4 +1,4 @@
-"""Confines the process that runs a session's code: it drops its user, files and network, and limits its resources.
+"""Confines the process that runs a session's code: it drops its user, files, network and system calls, and has limits.
 
 Done before numpy is imported, hence before there are threads: what one gives up holds for those it starts.
 """
@@ -19,9 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import landlock
+from . import landlock, seccomp
 
-__all__ = ["Bounds", "at_hand", "confine", "tasks_of", "unreadable"]
+__all__ = ["Bounds", "at_hand", "confine", "keep_apart", "tasks_of", "unreadable"]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION = 0x20080522
@@ -41,11 +41,12 @@ class Bounds:
         user: the user id that it takes on; 0 to keep its own.
         folder: its private one, that it may write to.
         read: files and folders that it reads, besides the system's and Python's own.
-        write: folders that it writes to besides its own.
+        write: folders that it writes to besides its own, by which it reaches NVIDIA's MPS server; none without one.
         memory, open_files, file_bytes: of the process, and of each file.
         tasks: threads and processes.
         gpu: whether it may see one: CUDA takes address space by the terabyte, so only what is written to counts.
         network: whether it may use one.
+        seccomp: whether system calls are refused to it.
     """
 
     user: int
@@ -58,13 +59,39 @@ class Bounds:
     tasks: int
     gpu: bool
     network: bool
+    seccomp: bool = True
 
 
-def confine(bounds: Bounds) -> None:
+def keep_apart(fd: int, open_files: int) -> int:
+    """Move a descriptor above the numbers of all that this process, and what comes of it, can open later.
+
+    So a rule about this number (`seccomp`) is a rule about what is behind it.
+
+    Args:
+        fd: the descriptor; it is closed.
+        open_files: the limit of open files.
+
+    Returns:
+        The new number: the limit, which this process now has.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    number = open_files if hard == resource.RLIM_INFINITY else min(open_files, hard - 1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number + 1, hard))
+    os.dup2(fd, number, inheritable=False)
+    os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
+    return number
+
+
+def confine(bounds: Bounds, connection: int | None = None) -> None:
     """Confine this process to `bounds`; OSError when that cannot be.
 
-    Two things are done as far as the system allows, and reported where it does not: Landlock needs a kernel that has
-    it, and a network namespace needs privilege.
+    Three things are done as far as the system allows, and reported where it does not: Landlock and seccomp need a
+    kernel that has them, and a network namespace needs privilege.
+
+    Args:
+        bounds: the limits.
+        connection: the descriptor that may send others (see `keep_apart`); None: none may.
     """
     if not bounds.network and os.geteuid() == 0:
         _libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC)
@@ -91,6 +118,8 @@ def confine(bounds: Bounds) -> None:
     landlock.restrict([*read, *sys.path], [bounds.folder, *bounds.write, *devices], network=bounds.network)
     if os.geteuid() == 0:
         _drop_capabilities()
+    if bounds.seccomp:
+        seccomp.refuse(connection, network=bounds.network, gpu=bounds.gpu, mps=bool(bounds.write))
 
 
 def _for_cuda() -> list[str]:

@@ -7,6 +7,7 @@ own, and several hundred processes are read twice a second.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -28,6 +29,8 @@ __all__ = [
 
 _FIELD = re.compile(rb"^(State|Uid|RssAnon|RssFile|RssShmem|VmSwap):\s+(\S+)", re.MULTILINE)
 _PSS = re.compile(rb"^(Pss|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
+_DELETED = re.compile(rb"^(\w+)-(\w+) \S+ \w+ (\w+):(\w+) (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
+"""A line of maps: a mapped file without a name."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 NICEST = 19
 _OWN = (b"RssAnon", b"RssFile", b"VmSwap")
@@ -61,7 +64,7 @@ class Usage:
     """Memory, nameless files and processor time of several processes together.
 
     Attributes:
-        memory: bytes, what several share counted once where that can be known.
+        memory: bytes, what several share counted once where that can be known; sockets count as full.
         unlinked: bytes of files on the disk that have no name any more.
         cpu: processor seconds.
     """
@@ -129,13 +132,14 @@ def usage_of(processes: Collection[ProcessInfo], enough: int, device: int) -> Us
     """
     shared = sum(process.shared for process in processes)
     own = sum(process.own for process in processes)
-    files, unlinked = _nameless((process.pid for process in processes), device)
+    files, unlinked, sockets = _nameless(processes, device)
     if own + max(shared, files) > enough and len(processes) > 1:
         with contextlib.suppress(OSError, KeyError):
             parts = [_proportional(process.pid) for process in processes]
             own, shared = (sum(part) for part in zip(*parts, strict=True))
     # What is mapped of a file in memory is in both figures.
-    return Usage(own + max(shared, files), unlinked, sum(process.cpu for process in processes))
+    memory = own + max(shared, files) + sockets * _bytes_of_a_socket()
+    return Usage(memory, unlinked, sum(process.cpu for process in processes))
 
 
 def _proportional(pid: int) -> tuple[int, int]:
@@ -144,15 +148,48 @@ def _proportional(pid: int) -> tuple[int, int]:
     return sizes[b"Pss"] - sizes[b"Pss_Shmem"] + sizes[b"SwapPss"], sizes[b"Pss_Shmem"]
 
 
-def _nameless(pids: Iterable[int], device: int) -> tuple[int, int]:
-    """Bytes of files without a name that processes have open: those in memory, and those on a disk."""
+def _nameless(processes: Iterable[ProcessInfo], device: int) -> tuple[int, int, int]:
+    """What processes hold that has no name: bytes of files in memory, bytes of those on a disk, number of sockets."""
     sizes: dict[tuple[int, int], int] = {}
-    for pid in pids:
+    sockets: set[int] = set()
+    for process in processes:
         with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
+            for entry in os.scandir(f"/proc/{process.pid}/fd"):
                 with contextlib.suppress(OSError):
                     status = entry.stat()
                     if stat.S_ISREG(status.st_mode) and not status.st_nlink:
                         sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+                    elif stat.S_ISSOCK(status.st_mode):
+                        sockets.add(status.st_ino)
+        with contextlib.suppress(OSError, ValueError):
+            _add_mapped(process, device, sizes)
     on_disk = sum(size for (where, _), size in sizes.items() if where == device)
-    return sum(sizes.values()) - on_disk, on_disk
+    return sum(sizes.values()) - on_disk, on_disk, len(sockets)
+
+
+def _add_mapped(process: ProcessInfo, device: int, sizes: dict[tuple[int, int], int]) -> None:
+    """Add files without a name that a process has mapped and not open: pages that it does not touch stay in them."""
+    lengths: dict[tuple[int, int], int] = {}
+    for first, last, major, minor, inode, path in _DELETED.findall(Path(f"/proc/{process.pid}/maps").read_bytes()):
+        key = os.makedev(int(major, 16), int(minor, 16)), int(inode)
+        in_memory = path.startswith((b"/memfd:", b"/dev/zero", b"/dev/shm/"))
+        if key in sizes or not (in_memory or key[0] == device):
+            continue
+        try:
+            status = os.stat(f"/proc/{process.pid}/map_files/{first.decode()}-{last.decode()}")
+        except OSError:  # only root may look; what is mapped is then taken for full
+            lengths[key] = lengths.get(key, 0) + (int(last, 16) - int(first, 16)) * in_memory
+        else:
+            if in_memory or status.st_uid == process.user:  # not a library that has been replaced
+                sizes[key] = status.st_blocks * 512
+    for key, length in lengths.items():
+        sizes[key] = max(sizes.get(key, 0), length)
+
+
+@functools.cache
+def _bytes_of_a_socket() -> int:
+    """Bytes that wait in a socket at most: its buffer, which a process for code cannot enlarge."""
+    try:
+        return int(Path("/proc/sys/net/core/wmem_default").read_text())
+    except (OSError, ValueError):
+        return 212_992
