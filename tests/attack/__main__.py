@@ -2,8 +2,8 @@
 
     python -m tests.attack [--only REGEX] [--python OTHER] [--json]
 
-For each: whether the server was safe, the growth of the API process's memory during the attack and five seconds after it,
-the attack's time, the other user's steps, failed steps and longest wait. `--python` names the Python of another
+For each: whether the server was safe, the growth of the API process's memory during the attack and five seconds after
+it, the attack's time, the other user's steps, failed steps and longest wait. `--python` names the Python of another
 installation, such as that of an older version. Exit status 1 where an attack did not hold.
 """
 
