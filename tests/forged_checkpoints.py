@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["FURTHER", "forged", "forgeries", "parts_of"]
+__all__ = ["DRAWS", "FURTHER", "forged", "forgeries", "mutations", "parts_of"]
 
 START = 64
 VALUES: tuple[Any, ...] = (
@@ -37,6 +37,14 @@ VALUES: tuple[Any, ...] = (
     *("", "x", "sha256:" + "0" * 64, "FP64", "\ud800", [], {}, [[]], [0], [-1], [1 << 62, 0], {"a": 1}, [1] * 64),
 )
 """In the place of each value of the header."""
+DRAWS: dict[str, Any] = {
+    "nodes": [{"op": "_random_uniform", "name": "draw", "attrs": {"shape": "(3,)"}, "inputs": []}],
+    "arg_nodes": [],
+    "node_row_ptr": [0, 1],
+    "heads": [[0, 0, 0]],
+    "attrs": {"mxnet_version": ["int", 10901]},
+}
+"""A graph that draws random numbers."""
 FURTHER: tuple[dict[str, Any], ...] = (
     {"do": "forward", "executor": 10, "is_train": True},
     {"do": "backward", "executor": 10, "head_grads": [1]},
@@ -60,6 +68,8 @@ FURTHER: tuple[dict[str, Any], ...] = (
     {"do": "checkpoint", "name": "forged", "step": 1},
     {"do": "seed", "seed": 3},
     {"do": "forward", "executor": 10, "is_train": True},
+    {"do": "bind", "id": 110, "graph": DRAWS, "outputs": [111]},
+    {"do": "forward", "executor": 110, "is_train": True},
     {"do": "free", "ids": [1, 2, 3, 4, 10, 101]},
 )
 """Batches of one command that a restored session gets; none of them may be answered by 500."""
@@ -92,14 +102,20 @@ def forgeries(right: bytes) -> Iterator[tuple[str, bytes]]:
     """Labels and files: every value of the header wrong in every way, and the parts of the file at odds."""
     header, payload = parts_of(right)
     yield from _at_odds(right, header, payload)
-    for place in list(_places(header)):
+    for label, changed in mutations(header):
+        yield label, forged(changed, payload)
+
+
+def mutations(document: Any) -> Iterator[tuple[str, Any]]:
+    """Labels and documents: JSON with each of its values wrong in every way, or missing."""
+    for place in list(_places(document)):
         for value in VALUES:
-            changed = copy.deepcopy(header)
+            changed = copy.deepcopy(document)
             _set(changed, place, value)
-            yield f"{'.'.join(map(str, place))} = {str(value)[:40]}", forged(changed, payload)
-        missing = copy.deepcopy(header)
+            yield f"{'.'.join(map(str, place))} = {str(value)[:40]}", changed
+        missing = copy.deepcopy(document)
         _at(missing, place[:-1]).pop(place[-1])
-        yield f"{'.'.join(map(str, place))} missing", forged(missing, payload)
+        yield f"{'.'.join(map(str, place))} missing", missing
 
 
 def _at_odds(right: bytes, header: dict[str, Any], payload: bytes) -> Iterator[tuple[str, bytes]]:

@@ -38,6 +38,7 @@ SERVICE += [
     "carriers",
     "accounting",
     "checkpoint_store",
+    "dataset_documents",
     "dataset_store",
     "stores",
     "graph",

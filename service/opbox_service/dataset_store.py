@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -28,7 +28,9 @@ import numpy as np
 from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, NotReadyError, StorageError
 
 from .accounting.accounts import Accounts
+from .dataset_documents import BLOCK_NAME, DatasetDocument, check_blocks
 from .settings import LARGER_QUOTA, Settings
+from .validation import validate
 
 __all__ = [
     "BLOCK_NAME",
@@ -42,7 +44,6 @@ __all__ = [
     "datasets_of",
 ]
 
-BLOCK_NAME = r"[0-9a-f]{64}"
 DATASET_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MAX_NAMED = 1000
 """Maximum number of named datasets of an owner."""
@@ -91,9 +92,14 @@ class NamedDataset:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> NamedDataset:
-        """The dataset that `to_json` wrote."""
-        arrays = {name: DatasetArray(**array) for name, array in document["arrays"].items()}
-        return cls(arrays, document["published"], document["owner"])
+        """The dataset that `to_json` wrote; BadRequestError for a document that it did not."""
+        read = validate(DatasetDocument, document)
+        check_blocks(read.arrays)
+        arrays = {
+            name: DatasetArray(array.shape, array.dtype, array.block_rows, array.blocks)
+            for name, array in read.arrays.items()
+        }
+        return cls(arrays, read.published, read.owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,10 +358,10 @@ class FileDatasets:
     def find(self, owner: str, reference: str) -> NamedDataset:
         """See DatasetStore."""
         other, _, name = reference.rpartition("/")
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, MXNetError):
+        with contextlib.suppress(OSError, ValueError, MXNetError):
             dataset = _read(self._folder(other or owner) / "named" / f"{_checked_name(name)}.json")
             if not other or other == owner or dataset.published:
-                return dataset
+                return replace(dataset, owner=other or owner)
         raise _absent(reference)
 
     def listed(self, owner: str) -> list[DatasetRow]:
@@ -364,7 +370,7 @@ class FileDatasets:
         with contextlib.suppress(OSError):
             for folder in self._root.iterdir():
                 for file, _, saved in _files(folder / "named"):
-                    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+                    with contextlib.suppress(OSError, ValueError, MXNetError):
                         dataset = _read(folder / "named" / file)
                         if dataset.owner == owner or dataset.published:
                             rows.append(DatasetRow(file.removesuffix(".json"), dataset.owner, saved, dataset))
@@ -385,7 +391,7 @@ class FileDatasets:
         """Names of the blocks that named datasets in an owner's folder have."""
         pinned: set[str] = set()
         for file, _, _ in _files(folder / "named"):
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            with contextlib.suppress(OSError, ValueError, MXNetError):
                 for array in _read(folder / "named" / file).arrays.values():
                     pinned.update(array.blocks)
         return pinned
@@ -422,7 +428,11 @@ def _write(folder: Path, name: str, data: Buffer, *, sync: bool = True) -> None:
 
 
 def _read(path: Path) -> NamedDataset:
-    return NamedDataset.from_json(json.loads(path.read_bytes()))
+    """The dataset in a file; ValueError or BadRequestError when there is another thing in it."""
+    try:
+        return NamedDataset.from_json(json.loads(path.read_bytes()))
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deep") from None
 
 
 def _checked_block(block: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from opbox_protocol.errors import BadRequestError
 from opbox_protocol.excerpt import excerpt
 
-__all__ = ["Expected", "InPieces", "RandomSeed", "Strict", "explain", "first_error", "validate"]
+__all__ = ["Expected", "InPieces", "RandomSeed", "Row", "Strict", "explain", "first_error", "validate"]
 
 M = TypeVar("M", bound=BaseModel)
 SHOWN = 80
@@ -57,6 +57,16 @@ class Strict(BaseModel):
     """Base of the models: no unknown fields, no silent conversions, unchangeable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
+
+
+class Row(Strict):
+    """Base of models that JSON has as lists of the fields' values."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_list(cls, value: Any) -> Any:
+        names = tuple(cls.model_fields)
+        return dict(zip(names, value, strict=True)) if isinstance(value, list) and len(value) == len(names) else value
 
 
 class Expected:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
@@ -22,11 +22,11 @@ from opbox_protocol.frame_header import counted
 from .. import json_text
 from ..checkpoint_store import Buffer
 from ..quota import Budget
-from ..validation import Expected, InPieces, RandomSeed, Strict, validate
+from ..validation import Expected, InPieces, RandomSeed, Row, Strict, validate
 from .command import Id, IdsByName
 from .executors import Bind
 
-__all__ = ["Position", "SavedSession", "StreamPlace", "read", "written"]
+__all__ = ["Datatype", "Position", "SavedSession", "Size", "SourcePlace", "StreamPlace", "read", "written"]
 
 FORMAT: Literal["opbox checkpoint"] = "opbox checkpoint"
 MAGIC = b"opboxck1"
@@ -57,17 +57,7 @@ Executors = Annotated[int, Field(ge=0, le=MAX_EXECUTORS), Expected(f"an integer 
 Runs = Annotated[int, Field(ge=0, le=MAX_RUNS), Expected(f"an integer from 0 to {MAX_RUNS}")]
 
 
-class _Row(Strict):
-    """A model that JSON has as a list of the fields' values."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_list(cls, value: Any) -> Any:
-        names = tuple(cls.model_fields)
-        return dict(zip(names, value, strict=True)) if isinstance(value, list) and len(value) == len(names) else value
-
-
-class BlankArray(_Row):
+class BlankArray(Row):
     """An array that an executor reads or writes, and whose values are not saved."""
 
     id: Id
@@ -75,7 +65,7 @@ class BlankArray(_Row):
     datatype: Datatype
 
 
-class StreamPlace(_Row):
+class StreamPlace(Row):
     """The place of an executor's random numbers (`NodeStreams.snapshot`)."""
 
     executor: Annotated[int, Field(ge=1, le=MAX_EXECUTORS), Expected(f"an integer from 1 to {MAX_EXECUTORS}")]

@@ -6,7 +6,6 @@ in the owner's store, where other sessions find them by their hashes.
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -26,7 +25,8 @@ from opbox_protocol.errors import (
 )
 from opbox_protocol.mxnet import numpy_dtype
 
-from ..dataset_store import BLOCK_NAME, DatasetArray
+from ..dataset_documents import BlockName
+from ..dataset_store import DatasetArray
 from ..executor.allocation import allocate, bytes_of
 from ..task import checkpoint
 from ..validation import Expected, InPieces
@@ -39,7 +39,6 @@ LARGEST_SHARE = 2
 """A dataset gets at most one part in so many of the memory that the session has left: the network needs the rest."""
 Count = Annotated[int, Field(ge=0), Expected("an integer of 0 or more")]
 Rows = Annotated[int, Field(ge=1), Expected("an integer of 1 or more")]
-Block = Annotated[str, Field(pattern=f"^{BLOCK_NAME}$"), Expected("a SHA-256, 64 digits of 0-9 and a-f")]
 
 
 class Dataset(Command):
@@ -55,7 +54,7 @@ class Dataset(Command):
     shape: list[Count] | None = Field(default=None, description="Of the whole dataset; its first axis are the rows.")
     dtype: AnyDType | None = None
     block_rows: Rows | None = Field(default=None, description="Rows of a block.")
-    blocks: Annotated[list[Block], InPieces()] = Field(
+    blocks: Annotated[list[BlockName], InPieces()] = Field(
         default=[], description="SHA-256 of the bytes of each block, in order."
     )
     name: str | None = Field(default=None, description="A named dataset of yours, or a published one as owner/name.")
@@ -64,8 +63,10 @@ class Dataset(Command):
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         table.reserve(self.id)
         wanted, owner = self._named(table) if self.name is not None else (self._described(table), None)
+        if len(wanted.shape) > table.max_rank:
+            raise BadRequestError(f"dataset: expected at most {table.max_rank} dimensions, got {len(wanted.shape)}")
         shape, dtype = tuple(wanted.shape), numpy_dtype(wanted.dtype)
-        nbytes = bytes_of(shape, dtype)
+        nbytes = bytes_of(shape, dtype) + shape[0]  # a flag for each row
         available = table.budget.available
         if LARGEST_SHARE * nbytes > available:
             raise QuotaError(
@@ -92,12 +93,10 @@ class Dataset(Command):
                 f"dataset {self.id}: expected a shape of 1 or more dimensions and a dtype, or a name and an array, got "
                 "neither"
             )
-        if len(self.shape) > table.max_rank:
-            raise BadRequestError(f"dataset: expected at most {table.max_rank} dimensions, got {len(self.shape)}")
         if self.blocks and self.block_rows is None:
             raise BadRequestError(f"dataset {self.id}: block_rows: expected the rows of a block, got nothing")
         block_rows = self.block_rows or 1
-        count = math.ceil(self.shape[0] / block_rows)
+        count = -(-self.shape[0] // block_rows)
         if self.blocks and len(self.blocks) != count:
             raise BadRequestError(
                 f"dataset {self.id}: blocks: expected {count} of {block_rows} rows for {self.shape[0]}, got "
@@ -269,7 +268,7 @@ class KeepRows(Command):
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         entry = table.rows_entry(self.id)
-        count = math.ceil(len(entry.present) / self.block_rows)
+        count = -(-len(entry.present) // self.block_rows)
         for number in self.blocks:
             if number >= count:
                 raise PositionError(f"keep_rows {self.id}: blocks: expected numbers below {count}, got {number}")

@@ -10,21 +10,24 @@ in one block. The block of an executor's output is made by the executor that it 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from opbox_ops.compute import Array
-from opbox_protocol.errors import UnsupportedError
+from opbox_protocol.datatypes import DATATYPES, datatype_of
+from opbox_protocol.errors import BadRequestError, MXNetError, UnsupportedError
 
 from ..executor import RunProgress
 from ..graph import json as graph_json
 from ..quota import Allocation
+from ..validation import validate
 from .array_table import ArrayEntry, ArrayTable, ExecutorEntry, RowsEntry
 from .checkpoints import CheckpointPlan
 from .executors import bind_entries
+from .image_header import ImageExecutor, ImageHeader, Placed, check_places
 
 __all__ = ["TableImage", "pack", "unpack"]
 
@@ -97,9 +100,8 @@ def pack(table: ArrayTable) -> TableImage:
     plan = table.plan
     present = {id: image.add(entry.present.view(np.uint8)) for id, entry in datasets.items()}
     image.header.update(
-        blocks=[int(block.nbytes) for block in image.blocks],
-        arrays=[[id, *spans.row(entry.array), entry.read_only] for id, entry in arrays.items()],
-        datasets=[[id, present[id], *spans.row(entry.array)] for id, entry in datasets.items()],
+        arrays=[[id, spans.row(entry.array), entry.read_only] for id, entry in arrays.items()],
+        datasets=[[id, present[id], spans.row(entry.array)] for id, entry in datasets.items()],
         executors=rows,
         order=list(entries),
         graphs={name: graph_json.dump(graph) for name, graph in table.recent_graphs().items()},
@@ -126,16 +128,27 @@ def unpack(table: ArrayTable, image: TableImage) -> None:
     """Make an image's arrays and executors in a table that has none.
 
     Raises:
+        BadRequestError: it is no image of a table.
         MXNetError: there is no room for them, or they cannot be made here; the table has none then.
     """
-    maker = _Maker(table, image)
+    header = validate(ImageHeader, image.header)
+    check_places(header, [int(block.nbytes) for block in image.blocks], table.max_rank)
+    maker = _Maker(table, image, header)
     try:
         maker.make_all()
-    except BaseException:
+    except BaseException as error:
         table.clear()
+        if isinstance(error, _UNFIT) and not isinstance(error, MXNetError):
+            raise BadRequestError(
+                f"the session: expected an image that this server wrote, got another ({type(error).__name__}: {error})"
+            ) from error
         raise
     finally:
         maker.let_go()
+
+
+_UNFIT = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
+"""Raised by what an image's values are handed to, where these do not fit each other."""
 
 
 class _Spans:
@@ -153,7 +166,7 @@ class _Spans:
         """An array as block, offset, shape, strides and type."""
         block = self._of_array[id(array)]
         offset = _span(array)[2] - self.blocks[block][0]
-        return [block, offset, list(array.shape), list(array.strides), np.dtype(array.dtype).str]
+        return [block, offset, list(array.shape), list(array.strides), datatype_of(array.dtype)]
 
 
 def _spans(arrays: Sequence[Array]) -> _Spans:
@@ -197,76 +210,86 @@ def _bytes_at(backend: Any, low: int, high: int, keeper: Any = None) -> Array:
 class _Maker:
     """Makes what an image describes, each thing when something needs it first."""
 
-    def __init__(self, table: ArrayTable, image: TableImage) -> None:
+    def __init__(self, table: ArrayTable, image: TableImage, header: ImageHeader) -> None:
         self._table = table
         self._image = image
+        self._header = header
         self._executors: dict[int, ExecutorEntry] = {}
         self._blocks: dict[int, tuple[Array, Allocation]] = {}
-        self._makers: dict[int, Mapping[str, Any]] = {}
-        for row in image.header["executors"]:
-            bound = {place[0] for place in row["bound"].values()}
-            for block, *_ in row["outputs"]:
-                if block not in bound:
-                    self._makers.setdefault(block, row)
+        self._makers: dict[int, ImageExecutor] = {}
+        for row in header.executors:
+            bound = {place.block for place in row.bound.values()}
+            for place in row.outputs:
+                if place.block not in bound:
+                    self._makers.setdefault(place.block, row)
 
     def make_all(self) -> None:
-        table, header = self._table, self._image.header
-        table.random.restore(header["random"])
-        for name, document in header["graphs"].items():
+        table, header = self._table, self._header
+        table.random.restore(header.random.model_dump())
+        for name, document in header.graphs.items():
             table.keep_graph(name, table.graph(document))
-        arrays = {row[0]: row for row in header["arrays"]}
-        datasets = {row[0]: row for row in header["datasets"]}
-        rows = {row["id"]: row for row in header["executors"]}
-        for id in header["order"]:
+        arrays = {row.id: row for row in header.arrays}
+        datasets = {row.id: row for row in header.datasets}
+        rows = {row.id: row for row in header.executors}
+        for id in header.order:
+            table.reserve(id)
             if id in arrays:
-                _, *place, read_only = arrays[id]
-                table.add(id, self._entry(place, read_only))
+                table.add(id, self._entry(arrays[id].place, arrays[id].read_only))
             elif id in datasets:
-                _, present, *place = datasets[id]
-                flags = self._image.blocks[present].view(bool).copy()
-                table.add(id, RowsEntry(self._entry(place), flags))
+                flags = self._image.blocks[datasets[id].present].view(bool).copy()
+                table.add(id, RowsEntry(self._entry(datasets[id].place), flags))
             else:
                 table.add(id, self._executor(rows[id]))
         for id, row in rows.items():
-            layout, values, flags, forwards, backwards, streams = row["progress"]
-            values = None if values is None else table.backend.unmetered.put(self._image.blocks[values])
-            self._executors[id].executor.resume(RunProgress(layout, values, tuple(flags), forwards, backwards, streams))
-        table.steps = header["steps"]
-        if header["profile"] is not None:
-            table.start_profile().restore(header["profile"])
-        plan = header["plan"]
-        table.plan = None if plan is None else CheckpointPlan(**plan)
+            saved, streams = row.progress, row.progress.streams
+            values = None if saved.values is None else table.backend.unmetered.put(self._image.blocks[saved.values])
+            progress = RunProgress(
+                saved.layout,
+                values,
+                (saved.flags[0], saved.flags[1], saved.flags[2]),
+                saved.forwards,
+                saved.backwards,
+                None if streams is None else (streams.executor, streams.run, streams.drawn),
+            )
+            self._executors[id].executor.resume(progress)
+        table.steps = header.steps
+        if header.profile is not None:
+            table.start_profile().restore(header.profile)
+        table.plan = None if header.plan is None else CheckpointPlan(**header.plan.model_dump())
 
     def let_go(self) -> None:
         """Leave the memory to the entries that have it."""
         for _, allocation in self._blocks.values():
             allocation.drop()
 
-    def _executor(self, row: Mapping[str, Any]) -> ExecutorEntry:
-        if row["id"] in self._executors:
-            return self._executors[row["id"]]
+    def _executor(self, row: ImageExecutor) -> ExecutorEntry:
+        if row.id in self._executors:
+            return self._executors[row.id]
         groups: dict[str, dict[str, ArrayEntry]] = {"arg": {}, "grad": {}, "aux": {}}
-        for key, place in row["bound"].items():
+        places = row.places.model_dump()
+        for key, place in row.bound.items():
             kind, _, name = key.partition(":")
             groups[kind][name] = self._entry(place)
         entry, allocations = bind_entries(
             self._table,
-            self._table.graph(row["graph"]),
+            self._table.graph(row.graph),
             groups["arg"],
             groups["grad"],
             groups["aux"],
-            row["places"]["grad_req"],
-            row["places"],
+            row.places.grad_req,
+            places,
         )
-        self._executors[row["id"]] = entry
+        self._executors[row.id] = entry
         for group in groups.values():
             for temporary in group.values():
                 temporary.drop()
-        for (block, _, shape, strides, dtype), array in zip(row["outputs"], entry.executor.outputs, strict=True):
+        for place, array in zip(row.outputs, entry.executor.outputs, strict=True):
+            block = place.block
             if self._makers.get(block) is not row or block in self._blocks:
                 continue
-            if (list(array.shape), list(array.strides), np.dtype(array.dtype).str) != (shape, strides, dtype):
-                raise UnsupportedError(f"executor {row['id']}: expected outputs that lie as they did, got others")
+            described = (list(array.shape), list(array.strides), datatype_of(array.dtype))
+            if described != (place.shape, place.strides, place.datatype):
+                raise UnsupportedError(f"executor {row.id}: expected outputs that lie as they did, got others")
             allocation = allocations[id(array)]
             assert allocation is not None
             low, high, _ = _span(array)
@@ -275,8 +298,8 @@ class _Maker:
             self._blocks[block] = memory, allocation.share()
         return entry
 
-    def _entry(self, place: Sequence[Any], read_only: bool = False) -> ArrayEntry:
-        block, offset, shape, strides, dtype = place
+    def _entry(self, place: Placed, read_only: bool = False) -> ArrayEntry:
+        block, dtype = place.block, DATATYPES[place.datatype]
         if block not in self._blocks:
             maker = self._makers.get(block)
             if maker is not None:
@@ -287,7 +310,8 @@ class _Maker:
                 self._blocks[block] = self._table.backend.unmetered.put(data), allocation
         memory, allocation = self._blocks[block]
         if self._table.backend.device_type == "cpu":
-            array = np.ndarray(tuple(shape), dtype, memory, offset, tuple(strides))
+            array = np.ndarray(tuple(place.shape), dtype, memory, place.offset, tuple(place.strides))
         else:
-            array = self._table.backend.xp.ndarray(tuple(shape), dtype, memory.data + offset, tuple(strides))
+            pointer = memory.data + place.offset
+            array = self._table.backend.xp.ndarray(tuple(place.shape), dtype, pointer, tuple(place.strides))
         return ArrayEntry(array, None, allocation.share(), read_only)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
-from opbox_ops.params import AnyDType
 from opbox_protocol.errors import BadRequestError, UnsupportedError
 
 from ..carriers import Answer, Call, Done
-from ..dataset_store import BLOCK_NAME, DATASET_NAME, DatasetArray, DatasetStore, FileDatasets, NamedDataset
-from ..validation import Expected, InPieces, Strict
+from ..dataset_documents import BLOCK_NAME, ArrayDocuments, BlockName, check_blocks
+from ..dataset_store import DATASET_NAME, DatasetArray, DatasetStore, FileDatasets, NamedDataset
+from ..validation import InPieces
 from .health import Place
 from .models import Body, Tensor, TensorBody
 
@@ -36,10 +35,6 @@ __all__ = [
     "put_block",
     "put_dataset",
 ]
-
-MAX_ARRAYS = 64
-BlockName = Annotated[str, Field(pattern=f"^{BLOCK_NAME}$"), Expected("a SHA-256, 64 digits of 0-9 and a-f")]
-Length = Annotated[int, Field(ge=0), Expected("an integer of 0 or more")]
 
 
 class BlocksRequest(Body):
@@ -70,21 +65,10 @@ class StoredBlock(BaseModel):
     outputs: list[Tensor] = Field(default=[], description="Empty.")
 
 
-class DatasetArrayModel(Strict):
-    """An array of a dataset: its first axis are the rows, and its bytes lie in blocks."""
-
-    shape: Annotated[list[Length], Field(min_length=1, max_length=32)]
-    dtype: AnyDType
-    block_rows: Annotated[int, Field(ge=1), Expected("an integer of 1 or more")] = Field(
-        description="Rows of a block; the last block has the rest."
-    )
-    blocks: Annotated[list[BlockName], InPieces()]
-
-
 class DatasetRequest(Body):
     """A named dataset, whose blocks are in your store."""
 
-    arrays: Annotated[dict[str, DatasetArrayModel], Field(min_length=1, max_length=MAX_ARRAYS)]
+    arrays: ArrayDocuments
     published: bool = Field(default=False, description="Whether other owners may read it, as owner/name.")
 
 
@@ -155,19 +139,13 @@ def put_dataset(engine: Engine, call: Call, done: Done) -> None:
             f"dataset {name[:80]!r}: expected up to 64 letters, digits, dots, dashes and underlines, a letter or digit "
             "first"
         )
-    arrays = {array_name: _array(array_name, array) for array_name, array in body.arrays.items()}
+    check_blocks(body.arrays)
+    arrays = {
+        array_name: DatasetArray(array.shape, array.dtype, array.block_rows, array.blocks)
+        for array_name, array in body.arrays.items()
+    }
     _store_of(engine).save(call.owner, name, NamedDataset(arrays, body.published, call.owner))
     done(Answer({"name": name, "bytes": sum(array.nbytes for array in arrays.values())}))
-
-
-def _array(name: str, array: DatasetArrayModel) -> DatasetArray:
-    count = math.ceil(array.shape[0] / array.block_rows)
-    if len(array.blocks) != count:
-        raise BadRequestError(
-            f"arrays.{name[:64]}.blocks: expected {count} of {array.block_rows} rows for {array.shape[0]}, got "
-            f"{len(array.blocks)}"
-        )
-    return DatasetArray(array.shape, array.dtype, array.block_rows, array.blocks)
 
 
 def datasets(place: Place, call: Call, done: Done) -> None:

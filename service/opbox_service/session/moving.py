@@ -9,23 +9,30 @@ the API process. Until the other process has the session, this one can go on wit
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import struct
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.datatypes import DATATYPES
+from opbox_protocol.errors import BadRequestError, MXNetError
 
+from ..commands.checkpoint_file import Datatype, Size
 from ..commands.table_image import TableImage
+from ..settings import Scope
+from ..validation import Row, Strict, validate
 
-__all__ = ["MOVED", "MovedError", "read_image", "write_image"]
+__all__ = ["MOVED", "MovedError", "SessionHeader", "read_image", "write_image"]
 
 MOVED = 421
 """Internal status: the session has moved, repeat the call there."""
 _LENGTH = struct.Struct("<Q")
 _ALIGNMENT = 64
+_SUBJECT = "the image of a session"
 
 
 class MovedError(MXNetError):
@@ -39,6 +46,62 @@ class MovedError(MXNetError):
 
     def __init__(self, seq: int | None = None) -> None:
         super().__init__("the session moves to a process of its own: call again", detail={"seq": seq})
+
+
+class WaitingTensor(Row):
+    """A tensor of a batch: the number of its block, its shape and its type."""
+
+    block: Size
+    shape: list[Size]
+    datatype: Datatype
+
+    def of(self, image: TableImage) -> np.ndarray[Any, Any]:
+        """The tensor, a view of its block; BadRequestError when that is another's."""
+        if self.block < len(image.blocks):
+            block, dtype = image.blocks[self.block], DATATYPES[self.datatype]
+            if block.nbytes == math.prod(self.shape) * dtype.itemsize:
+                return block.view(dtype).reshape(self.shape)
+        raise BadRequestError(f"{_SUBJECT}: a tensor: expected a block of its size, got block {self.block}")
+
+
+class WaitingBatch(Row):
+    """A batch that has been answered and has not run yet."""
+
+    seq: Size
+    commands: list[Any]
+    scopes: list[Scope]
+    tensors: dict[str, WaitingTensor]
+
+
+class SessionError(Row):
+    """The error that the next batch is to be answered by."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class SessionHeader(Strict):
+    """What an image has beside the arrays; see ServerSession.
+
+    Attributes:
+        table: the header of the table's image.
+        sizes: bytes of its blocks.
+    """
+
+    id: str
+    device: str
+    ttl_s: Annotated[float, Field(gt=0)]
+    script: str
+    host: str
+    created: float
+    idle_s: float
+    next: Size
+    peak: Size
+    error: SessionError | None
+    batches: list[WaitingBatch]
+    awaited: list[Size]
+    table: dict[str, Any]
+    sizes: list[Size]
 
 
 def write_image(header: dict[str, Any], image: TableImage) -> int:
@@ -68,15 +131,31 @@ def _write(file: Any, part: Any, at: int) -> int:
     return at + -at % _ALIGNMENT
 
 
-def read_image(fd: int) -> tuple[dict[str, Any], TableImage]:
-    """The header and the table of an image; the arrays are views of the file."""
-    memory = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
-    (length,) = _LENGTH.unpack_from(memory)
-    at = _LENGTH.size + length
-    header: dict[str, Any] = json.loads(bytes(memory[_LENGTH.size : at]))
-    image = TableImage(header.pop("table"))
-    for size in header.pop("sizes"):
+def read_image(fd: int) -> tuple[SessionHeader, TableImage]:
+    """The header and the table of an image; the arrays are views of the file.
+
+    Raises:
+        BadRequestError: it is no image.
+    """
+    try:
+        memory = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        (length,) = _LENGTH.unpack_from(memory)
+        at = _LENGTH.size + length
+        document = json.loads(bytes(memory[_LENGTH.size : at]))
+        if not isinstance(document, dict):
+            raise ValueError("no header")
+    except (ValueError, OverflowError, RecursionError, struct.error) as error:
+        raise BadRequestError(f"{_SUBJECT}: expected a header of JSON, got other bytes ({error})") from error
+    try:
+        header = validate(SessionHeader, document)
+    except BadRequestError as error:
+        error.reword(f"{_SUBJECT}: {error.message}")
+        raise
+    image = TableImage(header.table)
+    for size in header.sizes:
         at += -at % _ALIGNMENT
+        if at + size > max(at, len(memory)):
+            raise BadRequestError(f"{_SUBJECT}: expected {size} bytes at {at}, got {len(memory)} bytes in all")
         image.add(np.frombuffer(memory[at : at + size], np.uint8))
         at += size
     return header, image

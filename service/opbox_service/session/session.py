@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from opbox_protocol.datatypes import datatype_of
 from opbox_protocol.errors import (
     BadRequestError,
     CancelledError,
@@ -44,7 +45,7 @@ from ..task import Task, current, running
 from .batch import NO_LIMIT, Batch
 from .code_policy import CodePolicy
 from .command_runner import CommandRunner, placed
-from .moving import MovedError
+from .moving import MovedError, SessionHeader
 from .session_devices import SessionDevices
 
 __all__ = ["ReportedValues", "ServerSession"]
@@ -454,8 +455,8 @@ class ServerSession:
             tensors = {
                 name: [
                     image.add(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8)),
-                    tensor.shape,
-                    tensor.dtype.str,
+                    list(tensor.shape),
+                    datatype_of(tensor.dtype),
                 ]
                 for name, tensor in batch.tensors.items()
             }
@@ -477,7 +478,7 @@ class ServerSession:
         }
         return header, image
 
-    def take_over(self, header: Mapping[str, Any], image: TableImage) -> None:
+    def take_over(self, header: SessionHeader, image: TableImage) -> None:
         """Continue another process's session in this new one; `drain` runs its batches.
 
         Raises:
@@ -485,15 +486,15 @@ class ServerSession:
         """
         with self.table.backend.scope():
             unpack(self.table, image)
-        self.created, self.used = header["created"], time.monotonic() - header["idle_s"]
-        self.budget.peak = max(self.budget.peak, header["peak"])
-        self._next, self._highest = header["next"], header["next"] - 1
-        if header["error"] is not None:
-            self._error = error_from_json(*header["error"])
-        for seq, commands, scopes, rows in header["batches"]:
-            tensors = {name: image.blocks[b].view(dtype).reshape(shape) for name, (b, shape, dtype) in rows.items()}
-            self.submit(seq, commands, tensors, None, frozenset(scopes))
-        self._awaited = list(header["awaited"])
+        self.created, self.used = header.created, time.monotonic() - header.idle_s
+        self.budget.peak = max(self.budget.peak, header.peak)
+        self._next, self._highest = header.next, header.next - 1
+        if header.error is not None:
+            self._error = error_from_json(header.error.status, header.error.body)
+        for batch in header.batches:
+            tensors = {name: tensor.of(image) for name, tensor in batch.tensors.items()}
+            self.submit(batch.seq, batch.commands, tensors, None, frozenset(batch.scopes))
+        self._awaited = list(header.awaited)
         self._highest = max(self._highest, *self._awaited, 0)
 
     def stay(self, error: BaseException) -> None:

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cachetools import FIFOCache
@@ -25,7 +25,7 @@ from ..quota import Ledger
 from ..settings import SCOPES, UPLOADS, Scope, Settings
 from ..stateless.graph_cache import GraphCache
 from .code_policy import CodePolicy
-from .moving import MovedError
+from .moving import MovedError, SessionHeader
 from .session import ReportedValues, ServerSession
 from .session_devices import check_devices
 
@@ -143,16 +143,14 @@ class Sessions:
         id = secrets.token_hex(16)
         return self._new(id, owner, names, seed, float(ttl_s), quota, script, host, movable=movable)
 
-    def adopt(
-        self, owner: str, header: Mapping[str, Any], image: TableImage, quota: OwnerQuota | None
-    ) -> ServerSession:
+    def adopt(self, owner: str, header: SessionHeader, image: TableImage, quota: OwnerQuota | None) -> ServerSession:
         """Continue a session of another process (`moving`).
 
         Raises:
             MXNetError: there is no room for it here; nothing has changed then.
         """
-        devices = check_devices([header["device"]], self._settings)
-        session = self._new(header["id"], owner, devices, 0, header["ttl_s"], quota, header["script"], header["host"])
+        devices = check_devices([header.device], self._settings)
+        session = self._new(header.id, owner, devices, 0, header.ttl_s, quota, header.script, header.host)
         try:
             session.take_over(header, image)
         except BaseException:
