@@ -37,6 +37,7 @@ __all__ = [
     "KernelArguments",
     "KernelSource",
     "Launch",
+    "OtherAttrs",
     "Put",
     "PutRows",
     "RecordProfile",
@@ -129,11 +130,22 @@ class UpdateCall(TypedDict):
     attrs: NotRequired[Mapping[str, Any]]
 
 
+class OtherAttrs(TypedDict):
+    """Attributes of some calls of an update; `calls` are their numbers."""
+
+    calls: Sequence[int]
+    attrs: Mapping[str, Any]
+
+
 class Update(TypedDict):
+    """Calls one by one in `calls`; or `inputs`, for each input of the operator its arrays in all calls."""
+
     do: Literal["update"]
     op: str
     attrs: NotRequired[Mapping[str, Any]]
-    calls: Sequence[UpdateCall]
+    calls: NotRequired[Sequence[UpdateCall] | None]
+    inputs: NotRequired[Sequence[Sequence[int]] | None]
+    other_attrs: NotRequired[Sequence[OtherAttrs]]
 
 
 class CompressCall(TypedDict):

@@ -260,6 +260,7 @@ def commands(data: bytes) -> None:
         {"do": "forward", "executor": 7, "is_train": True},
         {"do": "backward", "executor": 7, "head_grads": [8]},
         {"do": "update", "op": "sgd_update", "attrs": {"lr": 0.1}, "calls": [{"inputs": [1, 4]}]},
+        {"do": "update", "op": "sgd_update", "inputs": [[1], [4]], "other_attrs": [{"calls": [0], "attrs": {"lr": 1}}]},
         {"do": "copy", "from": 1, "to": 4},
         {"do": "view", "id": 12, "of": 1, "begin": 1, "end": 3},
         {"do": "view", "id": 13, "of": 12, "shape": [-1]},

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
 
-from opbox_protocol.commands import UpdateCall
+from opbox_protocol.commands import OtherAttrs, Update
 from opbox_protocol.mxnet import attribute_text
 
 from .. import _schema
@@ -49,22 +49,20 @@ def invoke_update(updates: Iterable[ArrayUpdate]) -> None:
         for value in update.inputs:
             if not isinstance(value, Handle):
                 raise TypeError(f"{update.op}: expected NDArrays, got {value_text(value)}: mx.nd.array(…) makes one")
-    for (session, op, attrs), group in groupby(updates, key=_shared):
+    for (session, op, attrs, _), group in groupby(updates, key=_shared):
         members = list(group)
-        shared, different = _usual([_text(update.own) for update in members])
-        calls: list[UpdateCall] = []
-        for update, params in zip(members, different, strict=True):
-            call: UpdateCall = {"inputs": [x._id for x in update.inputs]}
-            if params:
-                call["attrs"] = params
-            calls.append(call)
-        session.record({"do": "update", "op": op, "attrs": attrs | shared, "calls": calls})
+        shared, other = _usual([_text(update.own) for update in members])
+        inputs = [list(ids) for ids in zip(*([x._id for x in update.inputs] for update in members), strict=True)]
+        command: Update = {"do": "update", "op": op, "attrs": attrs | shared, "inputs": inputs}
+        if other:
+            command["other_attrs"] = other
+        session.record(command)
 
 
-def _usual(own: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """The usual value of each parameter that all updates have, and of each update the parameters that differ.
+def _usual(own: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], list[OtherAttrs]]:
+    """The usual value of each parameter that all updates have; and what differs, with the updates' numbers.
 
-    A command that states each learning rate once is a third as long.
+    A step that states each learning rate once is a third as long.
     """
     usual = {}
     for key in own[0]:
@@ -72,12 +70,17 @@ def _usual(own: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], list[dict[
         value, _ = Counter(values).most_common(1)[0]
         if value is not None and None not in values:
             usual[key] = value
-    return usual, [{key: value for key, value in params.items() if usual.get(key) != value} for params in own]
+    calls: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for number, params in enumerate(own):
+        if params != usual:
+            different = tuple((key, value) for key, value in params.items() if usual.get(key) != value)
+            calls.setdefault(different, []).append(number)
+    return usual, [{"calls": numbers, "attrs": dict(different)} for different, numbers in calls.items() if different]
 
 
-def _shared(update: ArrayUpdate) -> tuple[Session, str, dict[str, str]]:
-    """Return the session, operator and parameters, which updates must share to travel as one command."""
-    return update.inputs[0]._session, _schema.get(update.op).name, _text(update.attrs)
+def _shared(update: ArrayUpdate) -> tuple[Session, str, dict[str, str], int]:
+    """Return session, operator, parameters and number of inputs, which updates must share to be one command."""
+    return update.inputs[0]._session, _schema.get(update.op).name, _text(update.attrs), len(update.inputs)
 
 
 def _text(params: Mapping[str, Any]) -> dict[str, str]:

@@ -193,29 +193,71 @@ class UpdateCall(Strict):
     attrs: Attrs = {}
 
 
+class OtherAttrs(Strict):
+    """Attributes that some calls of an update have beside, or in place of, those of all."""
+
+    calls: Annotated[list[Annotated[int, Field(ge=0)]], InPieces()] = Field(description="Their numbers, from 0.")
+    attrs: Attrs
+
+
 class Update(Command):
-    """Run an optimizer's operator over many weights; output 0 replaces input 0 in place."""
+    """Run an optimizer's operator over many weights; output 0 replaces input 0 in place.
+
+    The calls are listed one by one in `calls`, or, which is shorter, by the operator's inputs in `inputs`.
+    """
 
     do: Literal["update"]
     op: str
     attrs: Attrs = {}
-    calls: Annotated[list[UpdateCall], InPieces()]
+    calls: Annotated[list[UpdateCall], InPieces()] | None = None
+    inputs: Annotated[list[Ids], InPieces()] | None = Field(
+        default=None, description="For each input of the operator, its arrays in all calls, in order."
+    )
+    other_attrs: Annotated[list[OtherAttrs], InPieces()] = Field(
+        default=[], description="Beside `inputs`: the calls that have other attributes."
+    )
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         op = registry.get(self.op)
-        calls = [
-            (table.writable(call.inputs[0]), table.arrays(call.inputs), {**self.attrs, **call.attrs})
-            for call in self.calls
-        ]
-        forms = [form_of(op, attrs) for _, _, attrs in calls]
+        listed = self._listed()
+        calls = [(table.writable(ids[0]), table.arrays(ids)) for ids, _ in listed]
+        known = {id(attrs): form_of(op, attrs) for attrs in {id(attrs): attrs for _, attrs in listed}.values()}
+        forms = [known[id(attrs)] for _, attrs in listed]
         if len(calls) > 1 and highest_level() != "reference":
-            steps = [(inputs, form.params) for (_, inputs, _), form in zip(calls, forms, strict=True)]
+            steps = [(inputs, form.params) for (_, inputs), form in zip(calls, forms, strict=True)]
             together = _together(op, table.backend, steps)
             if together is not None:
                 together()
                 return
-        for (weight, inputs, _), form in zip(calls, forms, strict=True):
+        for (weight, inputs), form in zip(calls, forms, strict=True):
             form.run(inputs, table.backend, table.random, True, [weight])
+
+    def _listed(self) -> list[tuple[Sequence[int], dict[str, Any]]]:
+        """The calls one by one: ids and attributes, which are one object for the calls that share them.
+
+        Raises:
+            BadRequestError: neither or both of `calls` and `inputs`, or some of `inputs` that do not fit each other.
+        """
+        if self.calls is not None and self.inputs is None and not self.other_attrs:
+            return [(call.inputs, {**self.attrs, **call.attrs} if call.attrs else self.attrs) for call in self.calls]
+        if self.calls is not None or not self.inputs:
+            raise BadRequestError(f"update: {self.op}: expected either calls, or inputs with perhaps other_attrs")
+        count = len(self.inputs[0])
+        if any(len(ids) != count for ids in self.inputs):
+            raise BadRequestError(
+                f"update: {self.op}: inputs: expected equally many arrays of each, got "
+                f"{', '.join(str(len(ids)) for ids in self.inputs[:10])}"
+            )
+        attrs = [self.attrs] * count
+        for other in self.other_attrs:
+            merged = {**self.attrs, **other.attrs}
+            for number in other.calls:
+                if number >= count:
+                    raise BadRequestError(
+                        f"update: {self.op}: other_attrs: calls: expected numbers below {count}, got {number}"
+                    )
+                attrs[number] = merged
+        return list(zip(zip(*self.inputs, strict=True), attrs, strict=True))
 
 
 def _together(op: Op, backend: Any, steps: Sequence[tuple[Any, Any]]) -> Callable[[], None] | None:
