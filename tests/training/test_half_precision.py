@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import opbox as mx
 from opbox_protocol.mxnet import numpy_dtype
@@ -65,3 +66,44 @@ def test_the_curve_is_float32s() -> None:
     for dtype in TYPES[1:]:
         # Numbers of 8 bits are off by 1 in 256: over 48 steps a curve strays by some hundredths of its begin.
         np.testing.assert_allclose(curves[dtype], curves["float32"], atol=0.05 * curves["float32"][0], err_msg=dtype)
+
+
+class Signs(mx.optimizer.SGD):
+    """An optimizer of a program's own, which says how the copy is updated."""
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        weight[:] = weight - self.lr * mx.nd.sign(grad)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "settings", "most"),
+    [("sgd", {}, 2), ("sgd", {"momentum": 0.9}, 2), ("nag", {"momentum": 0.9}, 2), ("adam", {}, 11), ("signs", {}, 99)],
+)
+def test_weights_that_are_updated_together_have_the_bits_of_one_by_one(
+    optimizer: str, settings: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Float16 weights with float32 copies beside float32 weights.
+
+    All take at most `most` commands: an update of each kind, or five for each group of casts.
+    """
+    monkeypatch.setitem(mx.optimizer.Optimizer.opt_registry, "signs", Signs)
+    monkeypatch.setattr("opbox.optimizer.mixed_precision.MAX_ELEMENTS", 3 * 35)  # two groups of casts
+    common = {"learning_rate": 0.1, "wd": 1e-3, "rescale_grad": 0.25, "clip_gradient": 0.3, "multi_precision": True}
+    ends = []
+    for together in (False, True):
+        rng = np.random.RandomState(0)
+        weights = [mx.nd.array(rng.randn(5, 7), dtype="float16") for _ in range(5)] + [mx.nd.array(rng.randn(3))]
+        updater = mx.optimizer.get_updater(mx.optimizer.create(optimizer, **common, **settings))
+        for _ in range(3):
+            grads = [mx.nd.array(rng.randn(*weight.shape), dtype=weight.dtype) for weight in weights]
+            if together:
+                recorded = weights[0]._session._recorded
+                mx.nd.waitall()
+                updater(list(range(6)), grads, weights)
+                computing = [command["do"] for command, *_ in recorded if command["do"] in ("invoke", "update")]
+            else:
+                for index, (grad, weight) in enumerate(zip(grads, weights, strict=True)):
+                    updater(index, grad, weight)
+        ends.append([*(weight.asnumpy().tobytes() for weight in weights), updater.get_states()])
+    assert ends[0] == ends[1]
+    assert len(computing) <= most

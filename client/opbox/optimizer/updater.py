@@ -21,6 +21,7 @@ from ..ndarray import NDArray
 from . import pickles
 from .gradient_descent import NAG, SGD
 from .large_batch import LARS
+from .mixed_precision import invoke_updates
 from .optimizer import Index, OperatorUpdate, Optimizer, State, create
 from .pickles import Described
 
@@ -63,6 +64,7 @@ class Updater:
             index, grad, weight = [index], [grad], [weight]
         optimizer = self.optimizer
         calls: list[OperatorUpdate] = []
+        on_copies: list[tuple[NDArray, OperatorUpdate]] = []
         for one, gradient, array in zip(index, grad, weight, strict=True):
             key = one.decode() if isinstance(one, bytes) else one
             if key not in self.states:
@@ -71,16 +73,18 @@ class Updater:
             elif not self.states_synced.get(key, True):
                 self.states[key] = self.sync_state_context(self.states[key], array.context)
                 self.states_synced[key] = True
-            if optimizer._has_copy(array):
-                optimizer.update_multi_precision(key, array, gradient, self.states[key])
-                continue
-            call = optimizer.step(key, array, gradient, self.states[key])
+            mixed, state = optimizer._has_copy(array), self.states[key]
+            if mixed and type(optimizer).update_multi_precision is not Optimizer.update_multi_precision:
+                call = None
+            else:
+                call = optimizer.step(key, *((state[0], gradient, state[1]) if mixed else (array, gradient, state)))
             if call is None:
-                optimizer.update_multi_precision(key, array, gradient, self.states[key])
+                optimizer.update_multi_precision(key, array, gradient, state)
+            elif mixed:
+                on_copies.append((array, call))
             else:
                 calls.append(call)
-        if calls:
-            nd.invoke_update(calls)
+        invoke_updates(calls, on_copies)
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
         """The states as MXNet pickles them; with `dump_optimizer` the optimizer, its counts and its scheduler too."""
