@@ -7,7 +7,8 @@ import click
 from opbox_protocol import routes
 
 from .. import connection
-from .output import bytes_text, json_option, print_json, write
+from ..byte_counts import bytes_text
+from .output import json_option, print_json, write
 
 __all__ = ["datasets"]
 

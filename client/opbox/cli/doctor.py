@@ -15,8 +15,9 @@ from opbox_protocol import routes
 from opbox_protocol.errors import MXNetError
 
 from .. import address, token_store
+from ..byte_counts import bytes_text
 from ..proxies import proxy_for
-from .output import bytes_text, json_option, print_json
+from .output import json_option, print_json
 
 if TYPE_CHECKING:
     import httpx

@@ -18,13 +18,14 @@ from .. import _schema, inference
 from .. import ndarray as nd
 from .. import symbol as symbols
 from .. import visualization as viz
+from ..byte_counts import bytes_text
 from ..checkpoint import split_params
 from ..context import Context, current_context
 from ..drawing.drawing import FORMATS
 from ..drawing.labels import family
 from ..initializer import InitDesc, Xavier
 from .engine_operators import find_operator, load_symbol, ops_option
-from .output import bytes_text, json_option, print_json, write
+from .output import json_option, print_json, write
 
 __all__ = ["bench", "infer_shape", "plot", "run", "summary"]
 

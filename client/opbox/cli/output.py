@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 __all__ = [
-    "bytes_text",
     "json_option",
     "print_json",
     "rich_console",
@@ -77,15 +76,6 @@ def write(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str =
         print(title)
     if rows:
         print(table_text(columns, rows))
-
-
-def bytes_text(count: float) -> str:
-    """A number of bytes in a unit that leaves few digits: 3.2 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def seconds_text(seconds: float) -> str:

@@ -15,7 +15,8 @@ from opbox_protocol.errors import BadRequestError, NotFoundError
 
 from .. import _schema, connection
 from .._schema.functions import docstring
-from .output import bytes_text, json_option, print_json, rich_console, rich_table, seconds_text, table_text, write
+from ..byte_counts import bytes_text
+from .output import json_option, print_json, rich_console, rich_table, seconds_text, table_text, write
 
 __all__ = ["ops", "sessions", "status", "usage"]
 

@@ -16,6 +16,7 @@ from ..context import Context, context_or_current
 from ..executor_manager import _check_arguments
 from ..initializer import Uniform
 from ..io import DataDesc
+from ..link_report import LinkReport
 from ..module import BucketingModule, Module
 from ..module.callbacks import Callbacks, check_callbacks, listed
 from ..module.feed import label_value
@@ -154,7 +155,7 @@ class FeedForward:
         self._init_params([*data.provide_data, *data.provide_label])
         if not isinstance(eval_metric, metrics.EvalMetric):
             eval_metric = metrics.create(eval_metric)
-        logger = logger or logging
+        logger, link = logger or logging, LinkReport()
         module = self._bound_for_training(data, logger, kvstore, monitor, work_load_list)
         data.reset()
         for epoch in range(self.begin_epoch, self.num_epoch):
@@ -167,6 +168,7 @@ class FeedForward:
                 callback(epoch, self.symbol, self.arg_params, self.aux_params)
             if scored is not None:
                 score_epoch(module, epoch, scored, eval_metric, eval_end_callback, eval_batch_end_callback)
+        link.log(logger)
 
     def _bound_for_training(
         self, data: Any, logger: Any, kvstore: Any, monitor: Any, work_load_list: Sequence[float] | None

@@ -24,6 +24,7 @@ from ..checkpoint import joined_params, split_params
 from ..foreign import host_values, is_array
 from ..initializer import Uniform
 from ..io import DataBatch, DataIter
+from ..link_report import LinkReport
 from ..ndarray import NDArray, concatenate, load, save
 from ..progress import training_bar
 from .callbacks import Callbacks, check_callbacks, listed
@@ -88,7 +89,7 @@ class BaseModule:
         progress: bool | None = None,
         check_nan: bool = False,
     ) -> None:
-        """Bind, initialize and train.
+        """Bind, initialize and train. Over a link, the last line in the log says what travelled.
 
         Args:
             train_data, eval_data: iterators; `eval_data` is scored after each epoch.
@@ -139,6 +140,7 @@ class BaseModule:
         _check_iterator("train_data", train_data, "provide_data")
         if eval_data is not None:
             _check_iterator("eval_data", eval_data, "reset")
+        link = LinkReport()
         self.bind(
             data_shapes=train_data.provide_data,
             label_shapes=train_data.provide_label,
@@ -205,6 +207,7 @@ class BaseModule:
                 train_data.reset()
         watch.close()
         attempt(recovery, reports.flush)
+        link.log(self.logger)
 
     def _train_epoch(
         self,
