@@ -35,7 +35,9 @@ class Box:
     """
 
     def __init__(self, folder: Path, python: str = sys.executable, **further: str) -> None:
-        self.live = Live("process", folder, python=python, **settings(**further))
+        self.live = Live(
+            "process", folder, python=python, **settings(**{"OPBOX_STATE_DIR": str(folder / "state"), **further})
+        )
         self.folder = folder
         self._ended = threading.Event()
         self._process = psutil.Process(self.live.process.pid)

@@ -124,7 +124,9 @@ def check_places(header: ImageHeader, sizes: Sequence[int], max_rank: int) -> No
         sizes: bytes of the blocks.
         max_rank: the most dimensions of an array.
     """
-    ids = [entry.id for entry in (*header.arrays, *header.datasets, *header.executors)]
+    ids = [array.id for array in header.arrays]
+    ids += [dataset.id for dataset in header.datasets]
+    ids += [executor.id for executor in header.executors]
     if sorted(ids) != sorted(set(header.order)) or len(ids) != len(header.order):
         raise BadRequestError(f"order: expected each of {len(ids)} numbers once, got {len(header.order)} others")
     for place in _places(header):
@@ -153,8 +155,8 @@ def check_places(header: ImageHeader, sizes: Sequence[int], max_rank: int) -> No
 
 
 def _places(header: ImageHeader) -> Iterator[Placed]:
-    for entry in (*header.arrays, *header.datasets):
-        yield entry.place
+    yield from (array.place for array in header.arrays)
+    yield from (dataset.place for dataset in header.datasets)
     for executor in header.executors:
         yield from executor.bound.values()
         yield from executor.outputs
