@@ -47,6 +47,8 @@ class LinkReport:
 
 
 def _stats() -> dict[int, dict[str, float]]:
-    """The counts of each session over a link: those of several GPUs are one."""
-    sessions = device_sessions.sessions().values()
-    return {hash(session): session.stats for session in sessions if not session.in_process}
+    """The counts of each session over a link, once what it has sent is answered: those of several GPUs are one."""
+    sessions = {hash(session): session for session in device_sessions.sessions().values() if not session.in_process}
+    for session in sessions.values():
+        session.drain()
+    return {key: session.stats for key, session in sessions.items()}

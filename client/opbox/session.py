@@ -230,6 +230,11 @@ class Session(BatchStream):
         self.raise_pending()
         self.warn()
 
+    def drain(self) -> None:
+        """Wait until what has been sent is answered, whatever became of it. Nothing is sent for this."""
+        for batch in list(self._window):
+            batch.done.wait()
+
     def _wait_for(self, pending: Pending | None) -> CommandBatch:
         """Send what is recorded, if the value's command is among it, and wait; for all of it without a value."""
         batch = pending.batch if pending is not None else None
