@@ -185,6 +185,28 @@ def test_later_epochs_and_a_second_program_send_numbers_of_rows(
     assert max(size for commands, size in transport.take() if "forward" in commands and "bind" not in commands) < 2000
 
 
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_a_new_iterator_over_the_same_values_sends_nothing(
+    isolation: str, start_server: Callable[..., Live], reach: Callable[..., Counting]
+) -> None:
+    """A program that makes an iterator for each epoch, over an array that it may change in between."""
+    transport = reach(start_server(isolation), "ann")
+    pixels, mod, ends = PIXELS.repeat(4, axis=1) + 3, mx.mod.Module(network(1)), []
+    for epoch in range(5):
+        if epoch == 3:
+            pixels[0, 0] += 1
+        batches = mx.io.NDArrayIter(pixels.copy() if epoch % 2 else pixels, LABELS, BATCH)
+        if epoch == 0:
+            mod.bind(batches.provide_data, batches.provide_label)
+            mod.init_params()
+        transport.take()
+        for batch in batches:
+            mod.forward(batch, is_train=False)
+            ends.append(mod.get_outputs()[0].asnumpy().tobytes())
+        assert bool(transport.sent) == (epoch in (0, 3)), epoch  # what has changed travels
+    assert ends[:11] == ends[11:22] == ends[22:33] != ends[33:44] == ends[44:]
+
+
 def test_slices_of_a_batch_for_several_devices(live: Live, reach: Callable[..., Counting]) -> None:
     def parallel() -> list[Any]:
         np.random.seed(2)
@@ -304,8 +326,8 @@ def test_files_of_rows_and_sentences(live: Live, reach: Callable[..., Counting],
 def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Live]]:
     servers: list[Live] = []
 
-    def begin(**settings: str) -> Live:
-        servers.append(Live("none", tmp_path_factory.mktemp("small"), **settings))
+    def begin(isolation: str = "none", **settings: str) -> Live:
+        servers.append(Live(isolation, tmp_path_factory.mktemp("small"), **settings))
         return servers[-1]
 
     yield begin

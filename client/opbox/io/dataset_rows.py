@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ KEPT_PER_STEP = 2
 """Blocks that one step saves in the owner's store, beside its own work."""
 KEPT_PER_PASS = 32
 """Blocks that are saved at the end of a pass at once."""
+KNOWN_BLOCKS = 256
+"""Number of saved first blocks to remember for a session."""
 
 
 class SharedRows:
@@ -44,6 +47,7 @@ class SharedRows:
         self._datasets: dict[str, _SessionRows | None] = {}
         self._suits: bool | None = None
         self._parts: tuple[Any, dict[tuple[int, int], slice | Array]] = (None, {})
+        self._pass_ended = True
 
     def part(self, rows: slice | Array, begin: int, end: int) -> slice | Array:
         """Rows `begin` to before `end` of some rows: the same object for the same part, so that numbers travel once."""
@@ -68,6 +72,7 @@ class SharedRows:
         """
         datasets = self._of(session)
         assert datasets is not None
+        self._pass_ended = False
         home = session.views[0]
         if session.device == home.device:
             datasets.take(session, source, rows, target, dtype)
@@ -78,7 +83,13 @@ class SharedRows:
         home.free(number)
 
     def end_pass(self) -> None:
-        """Save what sessions have of the rows in their owners' stores: another pass, or another program, may come."""
+        """Save what sessions have of the rows in their owners' stores: another pass, or another program, may come.
+
+        A pass ends with its last batch, and with a reset: the second of the two does nothing.
+        """
+        if self._pass_ended:
+            return
+        self._pass_ended = True
         for datasets in self._datasets.values():
             if datasets is not None:
                 with contextlib.suppress(MXNetError):  # the session has ended
@@ -219,12 +230,16 @@ class _Dataset:
             self._unkept = [number for number in self._unkept if number not in blocks]
             rows = self._source.block_rows
             session.record({"do": "keep_rows", "id": self._id, "block_rows": rows, "blocks": blocks})
+            if 0 in blocks:
+                _kept.setdefault(session.id, deque(maxlen=KNOWN_BLOCKS)).append(self._source.first_block)
 
     def _numbers(self, rows: Array) -> Array:
         """Row numbers in the smallest type; the same object for the same rows, so that they travel once."""
         return _packed(rows, self._index_type)
 
 
+_kept: dict[str, deque[str]] = {}
+"""By session, the first blocks that its commands have saved: an iterator over the same rows need not ask for them."""
 _last: tuple[Array | None, Array | None] = (None, None)
 
 
@@ -245,16 +260,15 @@ def _open(session: Session, sources: Sequence[RowSource]) -> _SessionRows | None
     session.flush()
     for source in own:
         source.freeze()
-    known: set[str] = set()
-    if own:
-        first = [source.first_block for source in own]
+    known = set(_kept.get(session.id, ()))
+    if first := [source.first_block for source in own if source.first_block not in known]:
         try:
             missing_blocks = session.call("POST", routes.BLOCKS, {"blocks": first})["missing"]
         except TransportError:
             raise
         except MXNetError:  # no store, or none for this token
             return None
-        known = {block for position, block in enumerate(first) if position not in missing_blocks}
+        known |= {block for position, block in enumerate(first) if position not in missing_blocks}
     ids = [session.new_id() for _ in sources]
     commands = [
         source.opening(number, not source.is_named and source.first_block in known)

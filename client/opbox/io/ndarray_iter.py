@@ -235,12 +235,14 @@ class NDArrayIter(DataIter):
         return self.cursor < self.num_data
 
     def next(self) -> DataBatch:
-        if not self.iter_next():
-            raise StopIteration
-        incomplete = self.cursor + self.batch_size > self.num_data
-        if incomplete and self.last_batch_handle != "pad":
+        if not self.iter_next() or (self._is_incomplete() and self.last_batch_handle != "pad"):
+            self._shared.end_pass()
             raise StopIteration
         return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=None)
+
+    def _is_incomplete(self) -> bool:
+        """Whether fewer samples than a batch has are left from the current position on."""
+        return self.cursor + self.batch_size > self.num_data
 
     def _rows(self, begin: int, end: int) -> Array:
         """The numbers of the samples at positions begin to end of the current order."""

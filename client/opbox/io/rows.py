@@ -55,6 +55,7 @@ class RowsIter(DataIter):
     def next(self) -> DataBatch:
         total = self._count
         if self._next >= total:
+            self._shared.end_pass()
             raise StopIteration
         rows = np.arange(self._next, self._next + self.batch_size)
         pad = max(0, int(rows[-1]) + 1 - total)

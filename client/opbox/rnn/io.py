@@ -165,6 +165,7 @@ class BucketSentenceIter(DataIter):
 
     def next(self) -> DataBatch:
         if self.curr_idx == len(self.idx):
+            self._shared.end_pass()
             raise StopIteration
         bucket, begin = self.idx[self.curr_idx]
         self.curr_idx += 1

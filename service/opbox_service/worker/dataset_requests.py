@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -35,6 +35,7 @@ class DatasetRequests:
         self._store = store
         self._answer = answer
         self._tasks: set[asyncio.Task[None]] = set()
+        self._keeping: set[asyncio.Task[None]] = set()
         self._pending = 0
 
     def take(self, header: dict[str, Any], fd: int | None, owner: Any) -> None:
@@ -49,15 +50,21 @@ class DatasetRequests:
             os.close(fd)
             return
         self._pending += size
-        task = asyncio.get_running_loop().create_task(self._serve(header, owner, fd, size))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        # Whoever asks what there is sees what it sent before to be kept.
+        before = tuple(self._keeping) if do == "missing" else ()
+        task = asyncio.get_running_loop().create_task(self._serve(header, owner, fd, size, before))
+        for tasks in (self._tasks, self._keeping) if do == "keep" else (self._tasks,):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
     async def finish(self) -> None:
         """Wait until what is under way is done."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, header: dict[str, Any], owner: str, fd: int | None, size: int) -> None:
+    async def _serve(
+        self, header: dict[str, Any], owner: str, fd: int | None, size: int, before: Sequence[asyncio.Task[None]]
+    ) -> None:
+        await asyncio.gather(*before, return_exceptions=True)
         answer: dict[str, Any] = {"id": header["id"], "status": 200, "error": {}}
         fds: tuple[int, ...] = ()
         try:
