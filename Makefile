@@ -9,7 +9,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -111,6 +111,9 @@ $(VENV)/.page: $(READY) .ci/page.txt
 
 browser:  ## install Debian's Chromium for the tests of the page; needs root
 	@sh .ci/browser.sh
+
+nginx:  ## unpack Debian's nginx into .nginx for the tests behind it, where there is none
+	@sh .ci/nginx.sh
 
 test-page: $(VENV)/.page browser  ## test the page in a real browser: signing in, watching, running, ending; accessibility
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m browser tests/page $(ARGS)
@@ -239,4 +242,4 @@ test-image: $(READY)  ## build the image (VARIANT, COMPILER), start it, train wi
 	VARIANT=$(VARIANT) COMPILER=$(COMPILER) $(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
+	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .nginx .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

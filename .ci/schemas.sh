@@ -16,6 +16,6 @@ until grep -q "^opbox serving on" "$folder/out"; do
   sleep 0.5
 done
 url=$(sed -n 's/^opbox serving on //p' "$folder/out")
-.venv/bin/python -m schemathesis.cli --config-file .ci/schemathesis.toml run "$url/openapi.json" -H "Authorization: Bearer schemas-token" \
+.venv/bin/python -m schemathesis.cli --config-file .ci/schemathesis.toml run "$url/openapi.json" --url "$url" -H "Authorization: Bearer schemas-token" \
   --phases examples,coverage,fuzzing --max-examples 20 --request-timeout 60 --exclude-path /v1/events \
   --exclude-checks positive_data_acceptance --no-color "$@"

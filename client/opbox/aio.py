@@ -40,6 +40,8 @@ from opbox_protocol.transport import Reply
 
 from . import token_store
 from .call_numbers import CallNumbers
+from .exchange import OutgoingCall, Request, exchange
+from .gateway import Gateway
 from .http import Chunks, ServerAddress
 from .http_failures import Attempted, failure
 from .http_messages import Received, encode_call, read_reply
@@ -119,6 +121,7 @@ class AsyncServer:
         limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=15)
         self._client = http or httpx.AsyncClient(limits=limits)
         self._numbers = CallNumbers()
+        self._gateway = Gateway()
         self._graphs = KnownGraphs()
         self._answered: float | None = None
 
@@ -242,7 +245,8 @@ class AsyncServer:
             MXNetError: the server refused.
             TransportError: it could not be reached.
         """
-        attempts, renewed = Attempts(method, path, self._server.patience, self._numbers), False
+        patience, met, renewed = self._server.patience, self._gateway.met, False
+        attempts = Attempts(method, path, patience, self._numbers, gateway_met=met)
         try:
             while True:
                 token = self._server.token
@@ -274,14 +278,27 @@ class AsyncServer:
         if self._client.is_closed:
             raise TransportError(f"{self.address}: the connection was closed; connect again")
         own, chunks = encode_call(header, tensors)
-        headers = {**server.headers, **self._numbers.headers(attempts.number), **own}
+        call = OutgoingCall(method, path, server.headers, own, chunks, attempts, server.timeout, self.address)
+        steps = exchange(call, self._gateway, self._numbers, self._read)
+        request = next(steps)
+        while True:
+            received = await self._round_trip(request, attempts)
+            try:
+                request = steps.send(received)
+            except StopIteration as end:
+                reply: Reply = end.value
+                return reply
+
+    async def _round_trip(self, request: Request, attempts: Attempts) -> Received:
+        """Send a request and read its answer."""
+        server = self._server
         timeout = httpx.Timeout(server.timeout, connect=self._client.timeout.connect)
-        content = _AsyncChunks(chunks) if chunks else None
-        request = self._client.build_request(
-            method, server.base + path, headers=headers, content=content, timeout=timeout
+        content = _AsyncChunks(request.chunks) if request.chunks else None
+        outgoing = self._client.build_request(
+            request.method, server.base + request.path, headers=request.headers, content=content, timeout=timeout
         )
         try:
-            response = await self._client.send(request, stream=True)
+            response = await self._client.send(outgoing, stream=True)
         except httpx.HTTPError as error:
             raise failure(error, self._attempted(attempts)) from error
         try:
@@ -289,15 +306,18 @@ class AsyncServer:
         except httpx.TimeoutException as error:
             raise failure(error, self._attempted(attempts)) from error
         except httpx.HTTPError as error:
-            raise again(TransportError(f"{self.address}: the answer to {method} {path} was broken off")) from error
+            lost = f"{self.address}: the answer to {request.method} {request.path} was broken off"
+            raise again(TransportError(lost)) from error
         finally:
             await response.aclose()
-        received = Received(response.status_code, response.reason_phrase, response.headers, bytearray(body))
-        reached, sent = self._answered is not None, int(headers.get("Content-Length", "0"))
-        reply = read_reply(received, self.address, method, path, sent, tls=server.tls, reached=reached)
+        return Received(response.status_code, response.reason_phrase, response.headers, bytearray(body))
+
+    def _read(self, received: Received, request: Request) -> Reply | MXNetError:
+        """Return opbox's reply, or its error; see `read_reply`."""
+        reached = self._answered is not None
+        place = request.method, request.path, request.sent
+        reply = read_reply(received, self.address, *place, tls=self._server.tls, reached=reached)
         self._answered = time.monotonic()
-        if isinstance(reply, MXNetError):
-            raise reply
         return reply
 
     def _attempted(self, attempts: Attempts) -> Attempted:

@@ -18,13 +18,15 @@ import httpx
 import numpy as np
 
 from opbox_protocol.errors import AuthenticationError, MXNetError, NotReadyError, TransportError
-from opbox_protocol.transport import Reply, Travel
+from opbox_protocol.transport import Reply
 
 from . import address
 from .call_numbers import CallNumbers
+from .exchange import OutgoingCall, Request, exchange
 from .forks import AfterFork
+from .gateway import Gateway
 from .http_failures import Attempted, failure
-from .http_messages import Received, encode_call, engine_seconds, read_reply
+from .http_messages import Received, encode_call, read_reply
 from .lean_transport import CHUNKS, LeanTransport, WholeBody
 from .proxies import proxy_for
 from .repeated_calls import Attempts, again
@@ -127,6 +129,7 @@ class HttpTransport(AfterFork):
         self._urls: dict[str, httpx.URL] = {}
         self._answered: float | None = None
         self._numbers = CallNumbers()
+        self._gateway = Gateway()
         self._lock = threading.Lock()
         self._closed = False
         self._of_parent = False
@@ -148,7 +151,7 @@ class HttpTransport(AfterFork):
         DELETE, as what that ends is gone with the server. A session's calls have numbers, so that they run once.
         """
         token, renewed = self._server.token, False
-        attempts = Attempts(method, path, self._server.patience, self._numbers)
+        attempts = Attempts(method, path, self._server.patience, self._numbers, gateway_met=self._gateway.met)
         try:
             while True:
                 try:
@@ -204,13 +207,26 @@ class HttpTransport(AfterFork):
     ) -> Reply:
         if self._closed:
             raise TransportError(f"{self.address}: the connection was closed; connect again")
-        begun = time.monotonic()
         own, chunks = encode_call(header, tensors)
-        headers = {**self._server.headers, **self._numbers.headers(attempts.number), **own}
+        call = OutgoingCall(
+            method, path, self._server.headers, own, chunks, attempts, self._server.timeout, self.address
+        )
+        steps = exchange(call, self._gateway, self._numbers, self._read)
+        request = next(steps)
+        while True:
+            received = self._round_trip(request, attempts)
+            try:
+                request = steps.send(received)
+            except StopIteration as end:
+                reply: Reply = end.value
+                return reply
+
+    def _round_trip(self, request: Request, attempts: Attempts) -> Received:
+        """Send a request and read its answer."""
         with self._lock:
             self.requests += 1
         try:
-            response = self._send(method, path, headers, chunks)
+            response = self._send(request.method, request.path, request.headers, request.chunks)
         except httpx.HTTPError as error:
             raise failure(error, self._attempted(attempts)) from error
         try:
@@ -218,15 +234,17 @@ class HttpTransport(AfterFork):
         except httpx.TimeoutException as error:
             raise failure(error, self._attempted(attempts)) from error
         except httpx.HTTPError as error:
-            raise again(TransportError(f"{self.address}: the answer to {method} {path} was broken off")) from error
-        received = Received(response.status_code, response.reason_phrase, response.headers, body)
-        reached, sent = self._answered is not None, int(headers.get("Content-Length", "0"))
-        reply = read_reply(received, self.address, method, path, sent, tls=self._server.tls, reached=reached)
+            lost = f"{self.address}: the answer to {request.method} {request.path} was broken off"
+            raise again(TransportError(lost)) from error
+        return Received(response.status_code, response.reason_phrase, response.headers, body)
+
+    def _read(self, received: Received, request: Request) -> Reply | MXNetError:
+        """Return opbox's reply, or its error; see `read_reply`."""
+        reached = self._answered is not None
+        place = request.method, request.path, request.sent
+        reply = read_reply(received, self.address, *place, tls=self._server.tls, reached=reached)
         self._answered = time.monotonic()
-        if isinstance(reply, MXNetError):
-            raise reply
-        travel = Travel(sent, len(body), self._answered - begun, engine_seconds(received))
-        return Reply(reply.header, reply.tensors, travel)
+        return reply
 
     def _send(self, method: str, path: str, headers: dict[str, str], chunks: Sequence[Any]) -> httpx.Response:
         """Send a request; the answer's body is not read yet."""

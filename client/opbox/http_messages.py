@@ -130,7 +130,8 @@ def _reply(received: Received, method: str, path: str) -> Reply | MXNetError | N
         header = wire.decode_header(body)
     except WireError:
         return None
-    return Reply(header) if is_of_opbox(method, path, header) else None
+    interim = received.status == 202 and (wire.RECEIVED in header or wire.RUNNING in header)
+    return Reply(header) if interim or is_of_opbox(method, path, header) else None
 
 
 def _asks_for_tls(received: Received) -> bool:

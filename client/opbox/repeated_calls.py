@@ -30,21 +30,32 @@ class Attempts:
         method, path: of the call.
         patience: seconds to try.
         numbers: gives the call its number.
+        gateway_met: whether a gateway's limits have been met, so that every call may need its number.
 
     Attributes:
         number: of the call; None where it may run twice.
         begun: when it began, by time.monotonic.
+        received: bytes of its body that the server has, where it goes in parts.
+        running: whether the server has said that it still runs.
     """
 
-    def __init__(self, method: str, path: str, patience: float, numbers: CallNumbers) -> None:
+    def __init__(
+        self, method: str, path: str, patience: float, numbers: CallNumbers, *, gateway_met: bool = False
+    ) -> None:
         self._delete = method == "DELETE"
         self._patience = patience
         self._numbers = numbers
         self._failed = 0
         self._until = 0.0
         self.begun = self._attempt = time.monotonic()
-        once = method == "POST" and path.startswith(routes.SESSIONS)
+        self.received, self.running = 0, False
+        once = method == "POST" and (gateway_met or path.startswith(routes.SESSIONS))
         self.number = numbers.begin() if once else None
+
+    def take_number(self) -> None:
+        """Give the call a number, if it has none."""
+        if self.number is None:
+            self.number = self._numbers.begin()
 
     def pause(self, error: MXNetError, *, reached: bool) -> float | None:
         """Return the seconds until the next attempt, after one that failed; None to give up.
@@ -66,6 +77,7 @@ class Attempts:
         if self.number is not None and isinstance(error, NotReadyError):  # which is an answer to this number
             self._numbers.end(self.number)
             self.number = self._numbers.begin()
+            self.received, self.running = 0, False
         self._failed += 1
         self._attempt = now + pause
         return pause

@@ -32,8 +32,13 @@ from .strict_json import strict_json
 __all__ = [
     "ALIGNMENT",
     "ANSWERED",
+    "BODY_PARTS",
     "CALL",
     "HEADER_LENGTH",
+    "PART",
+    "PREFER",
+    "RECEIVED",
+    "RUNNING",
     "Frame",
     "Limits",
     "TensorPlace",
@@ -50,6 +55,14 @@ CALL = "Opbox-Call"
 """The HTTP header that numbers a call: made again under its number, it gets the answer of the first time."""
 ANSWERED = "Opbox-Answered"
 """The HTTP header that says up to which number all answers have come."""
+PART = "Opbox-Part"
+"""The HTTP header of a part of a numbered call's body: its first byte, a slash, and the bytes of the whole body."""
+PREFER = "Prefer"
+"""The HTTP header that says, as in `wait=45`, after how many seconds a numbered call is answered that still runs."""
+RECEIVED, RUNNING = "received", "running"
+"""Fields of an answer 202: the bytes of the body that are here; and the number of a call that still runs."""
+BODY_PARTS = "opbox_body_parts"
+"""The extension, in the answer of `GET /v2`, of a server that takes bodies in parts."""
 ALIGNMENT = 64
 
 _quoted: Callable[[str], str] = json.encoder.encode_basestring

@@ -140,6 +140,10 @@ class Settings(BaseSettings):
         description="Allowed names in a request's Host, such as box.example.org, *.example.org or *; "
         "empty: this machine's own names on loopback, any name otherwise.",
     )
+    root_path: str = Field(
+        default="",
+        description="Path under which a proxy has the server and which it does not take off, such as /opbox.",
+    )
     cors_origins: tuple[str, ...] = Field(
         default=(),
         description="Origins whose pages may call the server, such as https://example.org, or *; empty: none.",
@@ -322,6 +326,13 @@ class Settings(BaseSettings):
             if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ValueError("origins such as https://example.org, without a path, or *")
         return origins
+
+    @field_validator("root_path")
+    @classmethod
+    def _path(cls, path: str) -> str:
+        if path and not re.fullmatch(r"(/[^/?#\s]+)+/?", path):
+            raise ValueError("a path such as /opbox")
+        return path.rstrip("/")
 
     @field_validator("token_file", "tokens_file", "state_dir")
     @classmethod

@@ -37,7 +37,7 @@ def test_summaries_are_sentences_of_the_handlers(document: dict[str, Any]) -> No
 
 
 def test_it_says_where_the_server_is(document: dict[str, Any]) -> None:
-    assert document["servers"][0]["url"] == "/"
+    assert document["servers"][0]["url"] == "."
 
 
 def test_commands_are_told_apart_by_what_they_do(document: dict[str, Any]) -> None:

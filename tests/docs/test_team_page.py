@@ -12,6 +12,7 @@ import pytest
 
 from opbox_service.api.token_files import read_tokens
 from opbox_service.settings import check_environment
+from tests.link.nginx import NGINX, needs_nginx, write_configuration
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "team.md"
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text("utf-8"), re.M | re.S)
@@ -61,15 +62,16 @@ def test_every_unit_hands_its_user_the_tokens_that_root_alone_may_read() -> None
         assert "\nEnvironment=OPBOX_TOKENS_FILE=%d/tokens\n" in unit
 
 
-@pytest.mark.skipif(not all(map(shutil.which, ("nginx", "openssl"))), reason="no nginx on this machine")
+@needs_nginx
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
 def test_nginx_takes_its_file(tmp_path: Path) -> None:
     key, certificate = tmp_path / "privkey.pem", tmp_path / "fullchain.pem"
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=box.example.org"]
     subprocess.run([*request, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
-    site = block("nginx", "proxy_pass").replace("/etc/letsencrypt/live/box.example.org", str(tmp_path))
-    (tmp_path / "nginx.conf").write_text(f"events {{}}\nhttp {{\n{site}}}\n", encoding="utf-8")
+    site = block("nginx", "listen 443").replace("/etc/letsencrypt/live/box.example.org", str(tmp_path))
+    write_configuration(tmp_path, site)
     done = subprocess.run(
-        ["nginx", "-t", "-p", tmp_path, "-e", "stderr", "-c", "nginx.conf"],
+        [str(NGINX), "-t", "-p", tmp_path, "-e", "stderr", "-c", "nginx.conf"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -25,8 +25,10 @@ from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
+from .body_parts import BodyParts, Part, part_of
 from .http_protocol import RECEIVE_INTO
-from .kept_answers import CallName, KeptAnswers, NumberedCall
+from .kept_answers import KeptAnswers, NumberedCall
+from .later import Later, received, still_running, wait_of
 from .metrics import Metrics
 from .receiving import content_length, copy, drop_body, header_length, non_finite, receive_into, receive_small
 from .request_context import Disconnected, Receive, RequestContext, Scope, Send
@@ -67,6 +69,7 @@ class Endpoint:
         bytes, bytes_of_owner: of bodies, unread answers and kept ones, of all owners and by owner.
         most_bytes: how many they may be.
         answers: those of numbered calls.
+        parts: bodies that come in parts.
     """
 
     def __init__(self, server: ApiState, settings: Settings, metrics: Metrics, books: Books) -> None:
@@ -77,6 +80,7 @@ class Endpoint:
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
         self.answers = KeptAnswers(self._most_kept, self.count)
+        self.parts = BodyParts(self.count)
         self.bytes_of_owner: dict[str, int] = {}
         self.bytes = 0
         self.most_bytes = buffer_bytes(settings)
@@ -102,13 +106,15 @@ class Endpoint:
             context.whole = True
         else:
             length = content_length(headers)
-            self._check_length(length)
-            request.header_length = header_length(headers, length, self._settings)
+            name = self.answers.name(headers)
+            part = part_of(headers, length, name)
+            total = length if part is None else part.total
+            self._check_length(total)
+            request.header_length = header_length(headers, total, self._settings)
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
             request.non_finite = non_finite(accept)
             self.answers.acknowledge(identity.owner, headers)
-            name = self.answers.name(headers)
             call = None if name is None else self.answers.find(identity.owner, name, scope["path"])
             if route.method == "POST" and call is None:
                 self._books.check_time(identity.owner)
@@ -116,20 +122,34 @@ class Endpoint:
             request.weight = account.weight if identity.weight is None else identity.weight
             urgency = _URGENCY.search(headers[b"priority"]) if b"priority" in headers else None
             request.interactive = (account.urgency if urgency is None else int(urgency[1])) <= USUAL_URGENCY
-            if call is not None:
-                await self._drop_body(length, headers, receive, context)
-                response = await self._answer_again(call, request, receive)
-            else:
-                body = _Bodies(self, identity.owner, account.buffer_bytes)
-                body.take(length or 0)
-                try:
-                    into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
-                    request.body = await self._body(request, length, headers, receive, into, body.take)
-                    context.whole, context.since = True, time.perf_counter()
-                    context.received = len(request.view)
-                    response = await self._call(request, receive, name)
-                finally:
-                    self.count(identity.owner, -body.counted)
+            into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
+            body = _Bodies(self, identity.owner, account.buffer_bytes)
+            later = None if name is None else Later(context, name, wait_of(headers), send, self._settings.stall_s)
+            try:
+                if later is not None and call is not None:
+                    await self._drop_body(length, headers, receive, context)
+                    context.since = time.perf_counter()
+                    response = await self._answer_again(call, request, receive, later)
+                elif later is not None and part is not None:
+                    response = await self._part(request, part, receive, into, body.take, later)
+                else:
+                    body.take(length or 0)
+                    try:
+                        request.body = await self._body(request, length, headers, receive, into, body.take)
+                        context.whole, context.since = True, time.perf_counter()
+                        context.received = len(request.view)
+                        response = await self._call(request, receive, later)
+                    finally:
+                        self.count(identity.owner, -body.counted)
+            except MXNetError:
+                if later is None or not await later.end():
+                    raise
+                return
+            if route.ends_session and response.status < 400:
+                self.parts.end_session(context.parameters["id"])
+            if later is not None and await later.end():
+                response.release()
+                return
         size = response.size
         try:
             self.count(identity.owner, size)
@@ -189,34 +209,85 @@ class Endpoint:
             context.received = await drop_body(receive)
             context.whole = True
 
-    async def _call(self, request: RawRequest, receive: Receive, name: CallName | None) -> RawResponse:
+    async def _part(
+        self,
+        request: RawRequest,
+        part: Part,
+        receive: Receive,
+        into: Callable[[memoryview, Receive], Awaitable[None]],
+        take: Callable[[int], None],
+        later: Later,
+    ) -> RawResponse:
+        """Receive a part of a body; the last one makes the call."""
+        name, context = later.name, later.context
+        body = self.parts.find(request, name, part)
+        if body is None and part.length and not part.first:
+            take(part.total)
+            body = self.parts.begin(request, name, part.total, lambda: self._pool.lease(request, part.total))
+        if (
+            body is None
+            or part.first > body.size
+            or not part.length
+            or not await self.parts.fill(body, part, receive, into)
+        ):
+            await self._drop_body(part.length, context.headers, receive, context)
+            call = self.answers.find(request.owner, name, request.path)
+            if call is not None:  # another connection has made it meanwhile
+                return await self._answer_again(call, request, receive, later)
+            return received(0 if body is None else body.size)
+        context.whole, context.received = True, part.length
+        if body.size < body.total:
+            return received(body.size)
+        self.parts.take(body)
+        try:
+            request.body, request.worker = body.lease, body.worker
+            context.since = time.perf_counter()
+            return await self._call(request, receive, later)
+        finally:
+            self.count(request.owner, -body.total)
+
+    async def _call(self, request: RawRequest, receive: Receive, later: Later | None) -> RawResponse:
         """Make a call; one with a number runs once, however often it comes."""
-        if name is None:
+        if later is None:
             return await self._answer(request, receive)
+        name = later.name
         call = self.answers.find(request.owner, name, request.path)
         if call is not None:  # it has come on another connection meanwhile
             request.release()
-            return await self._answer_again(call, request, receive)
+            return await self._answer_again(call, request, receive, later)
         call = self.answers.begin(request.owner, name, request.path)
         try:
-            response = await self._answer(request, receive, call)
+            response = await self._answer(request, receive, call, later)
         except BaseException as error:
             self.answers.fail(request.owner, name, call, error)
             raise
         return self.answers.finish(request.owner, name, call, response)
 
-    async def _answer_again(self, call: NumberedCall, request: RawRequest, receive: Receive) -> RawResponse:
-        """The answer of a call that has come before, when it is there."""
+    async def _answer_again(
+        self, call: NumberedCall, request: RawRequest, receive: Receive, later: Later
+    ) -> RawResponse:
+        """The answer of a call that has come before, when it is there, or that it still runs."""
         call.join()
         watching = asyncio.create_task(_watch(receive, call.leave))
         try:
-            return await call.answer()
+            async with asyncio.timeout(later.wait_s):
+                return await call.answer()
+        except TimeoutError:
+            if not watching.done():  # which would have done so
+                call.leave()
+            return still_running(later.name)
         except asyncio.CancelledError:
             raise _stopped(request) from None
         finally:
             watching.cancel()
 
-    async def _answer(self, request: RawRequest, receive: Receive, call: NumberedCall | None = None) -> RawResponse:
+    async def _answer(
+        self,
+        request: RawRequest,
+        receive: Receive,
+        call: NumberedCall | None = None,
+        later: Later | None = None,
+    ) -> RawResponse:
         """The worker's answer. A client that goes away meanwhile, or another request, stops the work."""
         key = (request.owner, request.request_id)
         self._under_way[key] = request
@@ -234,6 +305,8 @@ class Endpoint:
 
         def watch() -> None:
             watching.append(loop.create_task(_watch(receive, gone)))
+            if later is not None:
+                later.start(WATCHED_S)
 
         # A task costs as much as a small call, so that only those get one that take a while.
         timer = loop.call_later(WATCHED_S, watch)

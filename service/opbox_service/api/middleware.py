@@ -16,7 +16,7 @@ import structlog
 from starlette.middleware.cors import CORSMiddleware
 
 from opbox_protocol.errors import BadRequestError, NotFoundError, NotReadyError, error_to_json
-from opbox_protocol.wire import ANSWERED, CALL, HEADER_LENGTH
+from opbox_protocol.wire import ANSWERED, CALL, HEADER_LENGTH, PART, PREFER
 
 from ..accounting.books import Books
 from ..logs import exceptions_of
@@ -91,6 +91,9 @@ class Middleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        root = self._settings.root_path
+        if root and (scope["path"] + "/").startswith(root + "/"):
+            scope["path"] = scope["path"][len(root) :] or "/"
         # CORS answers by a `send` of its own, behind which the connection is not seen any more.
         scope["opbox.transport"] = RequestContext.transport_of(send)
         await (self._cors or self._answer)(scope, receive, send)
@@ -213,7 +216,17 @@ def _cors(app: Any, origins: tuple[str, ...]) -> CORSMiddleware:
         app,
         allow_origins=origins,
         allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", HEADER_LENGTH, "X-Request-Id", "Priority", CALL, ANSWERED],
+        allow_headers=[
+            "Authorization",
+            "Content-Type",
+            HEADER_LENGTH,
+            "X-Request-Id",
+            "Priority",
+            CALL,
+            ANSWERED,
+            PART,
+            PREFER,
+        ],
         expose_headers=[HEADER_LENGTH, "X-Request-Id", "Retry-After", "Opbox-Calls-Before", "Opbox-Wait"],
     )
 

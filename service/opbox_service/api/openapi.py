@@ -58,7 +58,8 @@ def document(routes: RouteTable) -> dict[str, Any]:
     components = schema.setdefault("components", {})
     components["schemas"] = {**bodies["$defs"], **components.get("schemas", {})}
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    schema["servers"] = [{"url": "/", "description": "The server that this document comes from."}]
+    # Relative to the document's own address: a proxy may have put the server under a path.
+    schema["servers"] = [{"url": ".", "description": "The server that this document comes from."}]
     schema["security"] = [{"token": []}]
     for route in routes:
         if not route.token and route.documented:

@@ -2,6 +2,12 @@
 
 const KEY = "opbox.token";
 
+/** Where the server's paths begin: the folder of this document, as a proxy may have put the server under a path. */
+const HOME = new URL(".", location.href);
+
+/** A path of the server as the browser finds it. */
+export const at = (path) => new URL(`.${path}`, HOME).href;
+
 export const PATHS = {
   events: "/v1/events",
   openapi: "/openapi.json",
@@ -58,7 +64,7 @@ async function send(method, address, body, signal) {
   const headers = { Authorization: `Bearer ${token.get()}`, Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   try {
-    return await fetch(address, {
+    return await fetch(at(address), {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
@@ -89,7 +95,7 @@ export async function call(method, address, body) {
 export function callForSvg(address) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
-    request.open("GET", address);
+    request.open("GET", at(address));
     request.responseType = "document";
     request.setRequestHeader("Authorization", `Bearer ${token.get()}`);
     request.setRequestHeader("Accept", "image/svg+xml");

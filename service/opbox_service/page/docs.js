@@ -1,9 +1,9 @@
 // The HTTP API, drawn by Swagger UI from the server's own OpenAPI document.
 
-import { PATHS, takeTokenFromAddress, token } from "./api.js";
+import { at, PATHS, takeTokenFromAddress, token } from "./api.js";
 
 const PLACEHOLDER = "$OPBOX_TOKEN";
-const SIGN_IN = "/#/docs";
+const SIGN_IN = at("/#/docs");
 
 /** Send the tab's token where the placeholder stands, and home only; curl's lines on the page have the placeholder. */
 function authorize(request) {
@@ -42,7 +42,7 @@ function show() {
   follow();
   new MutationObserver(tidy).observe(document.getElementById("main"), { childList: true, subtree: true });
   const ui = SwaggerUIBundle({
-    url: PATHS.openapi,
+    url: at(PATHS.openapi),
     domNode: document.getElementById("main"),
     plugins: [quoteForTheShell],
     deepLinking: true,

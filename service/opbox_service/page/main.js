@@ -1,6 +1,6 @@
 // The page: signing in, the stream of events, and which view is shown.
 
-import { takeTokenFromAddress, token, watch } from "./api.js";
+import { at, takeTokenFromAddress, token, watch } from "./api.js";
 import { catalogue } from "./catalogue.js";
 import { h, write } from "./dom.js";
 import { forget, note } from "./history.js";
@@ -71,7 +71,7 @@ function signOut(message) {
 
 function take(next) {
   if (location.hash === "#/docs") {
-    location.replace("/docs");
+    location.replace(at("/docs"));
     return;
   }
   const first = state === null;

@@ -1,7 +1,7 @@
 // A form that runs one operator: its parameters and inputs, what its shapes are, what it puts out, what its gradients are.
 // It begins with the operator's preset (presets.json), which fits it: { attrs, inputs: { name: { shape, … } } }, or { why } there is none.
 
-import { call, PATHS } from "./api.js";
+import { at, call, PATHS } from "./api.js";
 import { h, write } from "./dom.js";
 import { shape as inWords } from "./format.js";
 import { graphOf, inputsOf } from "./graph.js";
@@ -146,7 +146,7 @@ function title(output) {
 
 /** The same call for a terminal; the token stays in the environment. */
 function asCurl(address, body) {
-  const text = `curl ${location.origin}${address} -H "Authorization: Bearer $OPBOX_TOKEN" -H "Content-Type: application/json" \\\n  -d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
+  const text = `curl ${at(address)} -H "Authorization: Bearer $OPBOX_TOKEN" -H "Content-Type: application/json" \\\n  -d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
   return h("details", {}, h("summary", {}, "The same call with curl"), h("pre", { tabindex: "0" }, text));
 }
 
