@@ -13,7 +13,7 @@ import pytest
 
 from opbox_protocol import wire
 from opbox_protocol.errors import QuotaError
-from opbox_service.api.body_parts import MAX_BODIES, BodyParts, Part
+from opbox_service.api.body_parts import MAX_BODIES, BodyPart, BodyParts
 from opbox_service.api.kept_answers import CallName
 from opbox_service.buffers import Pool
 from opbox_service.carriers import RawRequest
@@ -234,12 +234,12 @@ async def stall(view: memoryview, receive: Any) -> None:
 async def test_what_no_part_comes_of_is_dropped() -> None:
     store = Store(waited_s=0.01)
     body = store.begin(1)
-    assert await store.parts.fill(body, Part(0, 10, 100), never, write)
+    assert await store.parts.fill(body, BodyPart(0, 10, 100), never, write)
     while not body.dropped:
         await asyncio.sleep(0.001)
     assert (store.bytes, store.pool.lent_bytes) == (0, 0)
-    assert store.parts.find(store.request(), CallName(b"me", 1), Part(10, 10, 100)) is None
-    assert not await store.parts.fill(body, Part(10, 10, 100), never, write)
+    assert store.parts.find(store.request(), CallName(b"me", 1), BodyPart(10, 10, 100)) is None
+    assert not await store.parts.fill(body, BodyPart(10, 10, 100), never, write)
 
 
 @on_loop
@@ -257,7 +257,7 @@ async def test_a_buffer_that_is_written_to_is_given_back_after_that() -> None:
     store = Store()
     body = store.begin(1)
     body.path = "/v1/sessions/s/commands"
-    filling = asyncio.create_task(store.parts.fill(body, Part(0, 10, 100), never, stall))
+    filling = asyncio.create_task(store.parts.fill(body, BodyPart(0, 10, 100), never, stall))
     await asyncio.sleep(0)
     assert body.receiving is not None
     store.parts.end_session("another")

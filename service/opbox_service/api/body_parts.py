@@ -19,7 +19,7 @@ from ..carriers import RawRequest
 from .kept_answers import CallName
 from .request_context import Disconnected, Receive
 
-__all__ = ["BodyParts", "Part", "PartedBody", "part_of"]
+__all__ = ["BodyPart", "BodyParts", "PartedBody", "part_of"]
 
 WAITED_S = 60.0
 """Seconds after which a body is dropped that no part has come of."""
@@ -30,7 +30,7 @@ _PART = re.compile(rb"([0-9]{1,15})/([0-9]{1,15})")
 _HEADER = PART.lower().encode()
 
 
-class Part(NamedTuple):
+class BodyPart(NamedTuple):
     """A part of a body: its first byte, its bytes, and those of the whole body."""
 
     first: int
@@ -59,7 +59,7 @@ class PartedBody:
         self.timer: asyncio.TimerHandle | None = None
 
 
-def part_of(headers: dict[bytes, bytes], length: int | None, name: CallName | None) -> Part | None:
+def part_of(headers: dict[bytes, bytes], length: int | None, name: CallName | None) -> BodyPart | None:
     """Return the part of a body that a request brings; None for a request with its whole body.
 
     Raises:
@@ -74,7 +74,7 @@ def part_of(headers: dict[bytes, bytes], length: int | None, name: CallName | No
             f"{PART}: expected the part's first byte, a slash and the bytes of the whole body, as in 1000000/5242880, "
             f"got {text.decode('latin-1')[:80]!r}"
         )
-    part = Part(int(match[1]), length or 0, int(match[2]))
+    part = BodyPart(int(match[1]), length or 0, int(match[2]))
     if part.first + part.length > part.total:
         raise BadRequestError(f"{PART}: expected at most {part.total} bytes in all, got {part.first + part.length}")
     if name is None:
@@ -97,7 +97,7 @@ class BodyParts:
         self._waited_s = waited_s
         self._bodies: dict[tuple[str, CallName], PartedBody] = {}
 
-    def find(self, request: RawRequest, name: CallName, part: Part) -> PartedBody | None:
+    def find(self, request: RawRequest, name: CallName, part: BodyPart) -> PartedBody | None:
         """Return the body that a part belongs to, if parts of it have come before.
 
         Raises:
@@ -139,7 +139,7 @@ class BodyParts:
     async def fill(
         self,
         body: PartedBody,
-        part: Part,
+        part: BodyPart,
         receive: Receive,
         into: Callable[[memoryview, Receive], Awaitable[None]],
     ) -> bool:

@@ -25,7 +25,7 @@ from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
-from .body_parts import BodyParts, Part, part_of
+from .body_parts import BodyPart, BodyParts, part_of
 from .http_protocol import RECEIVE_INTO
 from .kept_answers import KeptAnswers, NumberedCall
 from .later import Later, received, still_running, wait_of
@@ -212,7 +212,7 @@ class Endpoint:
     async def _part(
         self,
         request: RawRequest,
-        part: Part,
+        part: BodyPart,
         receive: Receive,
         into: Callable[[memoryview, Receive], Awaitable[None]],
         take: Callable[[int], None],
