@@ -1,19 +1,24 @@
 """Training over links as they are: images per second, bytes a step, the first and the later epochs.
 
-    python benchmarks/link.py [--links loopback office home hotel] [--models lenet lstm mlp eager] [--cut 0.01]
+    python benchmarks/link.py [--links loopback office home hotel] [--models lenet lstm resnet18 mlp eager] [--cut 0.01]
 
 A server runs on this machine. Between it and the program is a proxy that delays and limits: office is 20 ms and
 100 Mbit/s each way, home 50 ms and 50 Mbit/s, hotel 20 ms and 20 Mbit/s. `--cut` is the share of requests and of
 answers at which the proxy resets the connection; the last column says whether the parameters have the bits of those on
-loopback, which is never cut. A model "eager" calls operators one by one.
+loopback, which is never cut. A model "eager" calls operators one by one. Each row has an owner of its own on the
+server, so that its first epoch sends all images; `ratio` is that of the later epochs to loopback's. `--new-iterators`
+makes an iterator for each epoch.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import random
+import secrets
+import statistics
 import subprocess
 import sys
 import time
@@ -30,6 +35,7 @@ from remote_vs_embedded import network  # noqa: E402
 from tests.link.proxy import LINKS, Exchange, Fault, LinkProxy  # noqa: E402
 
 IMAGES, BATCH = 2000, 100
+MODELS = ("lenet", "lstm", "resnet18", "mlp", "eager")
 
 
 def train(options: argparse.Namespace) -> None:
@@ -41,7 +47,7 @@ def train(options: argparse.Namespace) -> None:
     labels = rng.randint(0, 10, len(images)).astype(np.float32)
     mx.random.seed(0)
     np.random.seed(0)
-    epoch, parameters = (eager if options.model == "eager" else module)(mx, options.model, images, labels)
+    epoch, parameters = (eager if options.model == "eager" else module)(mx, options, images, labels)
     for _ in range(options.epochs):
         begun = time.perf_counter()
         epoch()
@@ -49,16 +55,19 @@ def train(options: argparse.Namespace) -> None:
     print(hashlib.sha256(b"".join(value.asnumpy().tobytes() for value in parameters())).hexdigest(), flush=True)
 
 
-def module(mx: Any, model: str, images: Any, labels: Any) -> tuple[Any, Any]:
+def module(mx: Any, options: argparse.Namespace, images: Any, labels: Any) -> tuple[Any, Any]:
     """A Module with its metric."""
     data = mx.io.NDArrayIter(images, labels, BATCH)
-    mod = mx.mod.Module(network(mx, model))
+    mod = mx.mod.Module(network(mx, options.model))
     mod.bind(data.provide_data, data.provide_label)
     mod.init_params(mx.init.Uniform(0.07))
     mod.init_optimizer(optimizer_params={"learning_rate": 0.01, "momentum": 0.9})
     metric = mx.metric.create("acc")
 
     def epoch() -> None:
+        nonlocal data
+        if options.new_iterators:
+            data = mx.io.NDArrayIter(images, labels, BATCH)
         data.reset()
         metric.reset()
         for batch in data:
@@ -70,7 +79,7 @@ def module(mx: Any, model: str, images: Any, labels: Any) -> tuple[Any, Any]:
     return epoch, lambda: [value for _, value in sorted(mod.get_params()[0].items())]
 
 
-def eager(mx: Any, model: str, images: Any, labels: Any) -> tuple[Any, Any]:
+def eager(mx: Any, options: argparse.Namespace, images: Any, labels: Any) -> tuple[Any, Any]:
     """Linear regression by operators that are called one by one, whose loss is read at every tenth step."""
     x, y = images.reshape(len(images), -1), labels[:, None] / 10
     weight = mx.nd.zeros((x.shape[1], 1))
@@ -88,8 +97,8 @@ def eager(mx: Any, model: str, images: Any, labels: Any) -> tuple[Any, Any]:
     return epoch, lambda: [weight]
 
 
-def measure(options: argparse.Namespace, target: tuple[str, int], token: str, link: str, model: str) -> list[str]:
-    """Train over a link; the images per second of each epoch, the bytes of a step, the hash."""
+def measure(options: argparse.Namespace, target: tuple[str, int], token: str, link: str, model: str) -> list[Any]:
+    """Train over a link: images per second of the first and of later epochs, bytes of their steps, the hash."""
     numbers = random.Random(0)
 
     def cut(exchange: Exchange) -> Fault | None:
@@ -99,41 +108,56 @@ def measure(options: argparse.Namespace, target: tuple[str, int], token: str, li
         return None
 
     command = [sys.executable, __file__, "--work", "--model", model, "--epochs", str(options.epochs)]
+    command += ["--images", str(options.images), *(["--new-iterators"] if options.new_iterators else [])]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
     with LinkProxy(target, LINKS[link], cut) as proxy:
-        env = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
         env |= {"OPBOX_URL": proxy.url, "OPBOX_TOKEN": token}
-        done = subprocess.run([*command, "--images", str(options.images)], env=env, stdout=subprocess.PIPE, text=True)
-    *epochs, sha = done.stdout.split() if done.returncode == 0 else ["nan", "failed"]
-    rates = [options.images / float(seconds) for seconds in epochs]
-    steps = options.epochs * options.images // BATCH
-    later = sorted(rates[1:] or rates)[len(rates[1:]) // 2]
-    up, down, count = proxy.up / steps, proxy.down / steps, len(proxy.exchanges) / steps
-    return [f"{rates[0]:9.0f}", f"{later:9.0f}", f"{up:10.0f}", f"{down:10.0f}", f"{count:8.2f}", sha]
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            rows = [(line.strip(), proxy.up, proxy.down, len(proxy.exchanges)) for line in process.stdout]
+    if process.returncode:
+        return [float("nan")] * 6 + ["failed"]
+    *epochs, (sha, *_) = rows
+    rates = [options.images / float(seconds) for seconds, *_ in epochs]
+    steps = options.images // BATCH
+    first, last = epochs[0], epochs[-1]
+    later = [(now - before) / steps / max(1, len(epochs) - 1) for before, now in zip(first[1:], last[1:], strict=True)]
+    return [rates[0], statistics.median(rates[1:] or rates), first[1] / steps, *later, sha]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--links", nargs="+", choices=LINKS, default=list(LINKS))
-    parser.add_argument("--models", nargs="+", default=["lenet", "lstm", "mlp", "eager"])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--images", type=int, default=IMAGES)
     parser.add_argument("--cut", type=float, default=0.0, help="share of requests, and of answers, that are cut")
+    parser.add_argument("--new-iterators", action="store_true", help="make an iterator for each epoch")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--model", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         train(options)
         return
-    print(f"{options.images} images of 28 x 28, batch {BATCH}; images per second, bytes and requests a step")
-    print(f"{'model':8} {'link':9} {'epoch 1':>9} {'later':>9} {'up':>10} {'down':>10} {'requests':>8}  bits")
-    with server("process") as (url, token):
+    rows = [(model, link, secrets.token_hex(24)) for model in options.models for link in options.links]
+    owners = [{"name": f"{model}-{link}", "token": token, "scopes": ["run"]} for model, link, token in rows]
+    os.environ["OPBOX_TOKENS"] = json.dumps(owners)
+    print(f"{options.images} images of 28 x 28, batch {BATCH}; images per second; bytes and requests a step")
+    print(
+        f"{'model':9} {'link':9} {'epoch 1':>9} {'later':>9} {'ratio':>6} {'up 1':>9} {'up':>9} {'down':>9} "
+        f"{'requests':>8}  bits"
+    )
+    with server("process") as (url, _):
         host, port = url.removeprefix("http://").split(":")
-        for model in options.models:
-            first = ""
-            for link in options.links:
-                *row, sha = measure(options, (host, int(port)), token, link, model)
-                first = first or sha
-                print(f"{model:8} {link:9} {' '.join(row)}  {'as the first' if sha == first else sha}", flush=True)
+        reference: dict[str, tuple[float, str]] = {}
+        for model, link, token in rows:
+            first, later, up_first, up, down, count, sha = measure(options, (host, int(port)), token, link, model)
+            rate, bits = reference.setdefault(model, (later, sha))
+            print(
+                f"{model:9} {link:9} {first:9.0f} {later:9.0f} {later / rate:6.2f} {up_first:9.0f} {up:9.0f} "
+                f"{down:9.0f} {count:8.2f}  {'as the first' if sha == bits else sha}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
