@@ -18,8 +18,12 @@ __all__ = ["begin_tending", "collect", "collection_paused", "tend"]
 
 MANY = 50_000
 """Number of new objects from which on a block freezes them at its end."""
-OLD = 64
-"""Number of young collections before one of all objects that are not frozen."""
+OLD = 32
+"""Number of young collections before one of all objects that are not frozen; each has left at most 7,000 of them."""
+TOO_MANY_OLD = 4 * OLD
+"""Number from which on that would take too long: 0.1 s and more. They are frozen without a look."""
+YOUNG = 7000
+"""Number of objects that a young collection leaves at most."""
 GROWN = 4_000_000
 """Number of frozen objects from which on they are searched for cycles."""
 ITS_OWN = 5_000
@@ -30,6 +34,8 @@ _blocks = 0
 _enabled = False
 _tended = False
 _set_aside = 0
+_searched = 0
+"""Number of frozen objects that the last search has left."""
 
 
 @contextmanager
@@ -82,19 +88,31 @@ def begin_tending() -> None:
 
 def collect() -> None:
     """Collect now, unless a graph is being made: all its objects would be looked at, and none of them could go."""
-    if not _blocks:
+    if not _blocks and gc.get_count()[2] < TOO_MANY_OLD:
         gc.collect()
 
 
-def tend() -> None:
-    """About once in a second: collect what has become old, and set the rest aside; seldom, look through all of it."""
-    global _set_aside
+def tend(*, idle: bool = True) -> None:
+    """About once in a second: collect what has become old, and set the rest aside; seldom, look through all of it.
+
+    Args:
+        idle: nobody waits for this process; without it nothing is done that may take longer than some ten milliseconds.
+    """
+    global _set_aside, _searched
     if _blocks:
         return
-    if _set_aside > GROWN:
+    old, search = gc.get_count()[2], False
+    if idle and _set_aside > GROWN:
         _set_aside = 0
+        search = gc.get_freeze_count() > _searched + MANY
+    if search:
         gc.unfreeze()
-    elif gc.get_count()[2] < OLD:
+    elif old < OLD:
         return
-    gc.collect()
+    if search or idle or old < TOO_MANY_OLD:
+        gc.collect()
+    else:
+        _set_aside += YOUNG * old
     gc.freeze()
+    if search:
+        _searched = gc.get_freeze_count()

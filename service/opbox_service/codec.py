@@ -178,11 +178,13 @@ def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Setti
             )
         answer_limit_of(settings, request.binary).check("the answer", answer.tensors.values())
         if answer.tensors and request.binary:
-            head, buffers = wire.encode(answer.header, answer.tensors)
+            head, buffers = wire.encode(answer.header, answer.tensors, write=json_text.text)
             return RawResponse(answer.status, [head, *buffers], len(head), answer.commands)
-        parts: list[bytes | memoryview] = [json_text.write(answer.header, request.non_finite)]
+        parts: list[bytes | memoryview]
         if answer.tensors or (request.route.tensors and answer.status == 200):
             parts = [*json_text.write_tensors(answer.header, answer.tensors, request.non_finite)]
+        else:
+            parts = [*json_text.write_pieces(answer.header, request.non_finite)]
         size = sum(map(len, parts))
         if size > settings.max_json_bytes:
             raise LimitError(

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from opbox_ops.pausing import pause
+
 __all__ = ["PIECE", "parse_in_pieces"]
 
 PIECE = 1 << 17
@@ -30,6 +32,7 @@ for _kind, _characters in ((COMMA, b","), (OPENING, b"[{"), (CLOSING, b"]}")):
 _STEPS = np.array([0, 0, 1, -1], np.int16)
 _KEY = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.){0,65536}")[ \t\n\r]*:', re.DOTALL)
 _SPACES = b" \t\n\r"
+_BLANK = re.compile(rb"[ \t\n\r]*")
 
 
 def parse_in_pieces(text: bytes, parse: Callable[[bytes], Any], *, piece: int = PIECE, scanned: int = SCANNED) -> Any:
@@ -162,28 +165,28 @@ class _Pieces:
             start, mark, member = stop + 1, int(marks[following - 1]) + 1, following
 
     def _group(self, opening: bytes, closing: bytes, start: int, stop: int, mark: int, behind: int) -> Any:
-        text = self._text[start:stop]
-        if not text.strip(_SPACES):
+        if _BLANK.fullmatch(self._text, start, stop):
             raise ValueError(f"byte {start}: expected a value between two commas or brackets")
         if stop - start <= self._piece:
-            return self._parsed(start, b"".join((opening, text, closing)))
+            return self._parsed(start, b"".join((opening, self._text[start:stop], closing)))
         if opening == b"[":
             return [self._member(start, stop, mark, behind)]
-        key = _KEY.match(text)
+        key = _KEY.match(self._text, start, stop)
         if key is None:
-            return self._parsed(start, b"".join((opening, text, closing)))
-        return {self._parsed(start, key[1]): self._member(start + key.end(), stop, mark, behind)}
+            return self._parsed(start, b"".join((opening, self._text[start:stop], closing)))
+        return {self._parsed(start, key[1]): self._member(key.end(), stop, mark, behind)}
 
     def _member(self, start: int, stop: int, mark: int, behind: int) -> Any:
         """A value that is larger than a piece: a list or an object, or one long string or number."""
         if mark == behind:
             return self._parsed(start, self._text[start:stop])
         begin, end = int(self._places[mark]), int(self._places[behind - 1])
-        if self._text[start:begin].strip(_SPACES) or self._text[end + 1 : stop].strip(_SPACES):
+        if not (_BLANK.fullmatch(self._text, start, begin) and _BLANK.fullmatch(self._text, end + 1, stop)):
             raise ValueError(f"byte {start}: expected one value between two commas or brackets")
         return self.container(mark, behind - 1)
 
     def _parsed(self, start: int, text: bytes) -> Any:
+        pause()
         try:
             return self._parse(text)
         except json.JSONDecodeError as error:

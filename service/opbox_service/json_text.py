@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import orjson
 
+from opbox_ops.pausing import pause
 from opbox_protocol.collector import collection_paused
 from opbox_protocol.datatypes import datatype_of
 from opbox_protocol.strict_json import NonFinite, json_values, strict_json
@@ -20,7 +21,7 @@ from opbox_protocol.strict_json import NonFinite, json_values, strict_json
 from .json_pieces import PIECE as PARSED_BYTES
 from .json_pieces import parse_in_pieces
 
-__all__ = ["parse", "parsed_bytes", "write", "write_tensors"]
+__all__ = ["parse", "parsed_bytes", "text", "write", "write_pieces", "write_tensors"]
 
 SMALL = 1 << 16
 """JSON up to this many bytes is not counted against a quota."""
@@ -28,6 +29,9 @@ OBJECT_BYTES, VALUE_BYTES, TEXT_BYTES = 184, 72, 2
 """Maximum bytes of memory per key, per other value, and per character of strings."""
 PIECE = 1 << 15
 """Number of values to write before other threads get their turn."""
+ITEMS = 1024
+"""Number of values of lists and objects to write before other threads get their turn: about 1 ms."""
+_LISTS = frozenset([list, tuple])
 
 
 def parsed_bytes(size: int, values: int, keys: int) -> int:
@@ -66,7 +70,63 @@ def _parse(text: bytes) -> Any:
 
 def write(value: Any, non_finite: NonFinite = "string") -> bytes:
     """A JSON text; what JSON has no form for is a string in it, and NaN and the infinities as `non_finite` says."""
-    return strict_json(value, non_finite, str).encode("utf-8", "replace")
+    return b"".join(write_pieces(value, non_finite))
+
+
+def text(value: Any) -> str:
+    """As `strict_json`, with turns for other threads where the text is long."""
+    return strict_json(value) if _size(value, ITEMS) <= ITEMS else write(value).decode()
+
+
+def write_pieces(value: Any, non_finite: NonFinite = "string", *, items: int = ITEMS) -> Iterator[bytes]:
+    """The pieces of what `write` returns: Python's writer keeps the interpreter's lock for as long as it writes one.
+
+    Args:
+        value, non_finite: as of `write`.
+        items: the most values of a piece.
+    """
+    if _size(value, items) <= items:
+        yield strict_json(value, non_finite, str).encode("utf-8", "replace")
+        return
+    has_keys = type(value) is dict
+    group: dict[Any, Any] = {}
+    size, separator = 0, b"{" if has_keys else b"["
+    for key, item in value.items() if has_keys else enumerate(value):
+        larger = _size(item, items)
+        if size and size + larger > items:
+            pause()
+            yield separator + _members(group, non_finite, has_keys=has_keys)
+            group, size, separator = {}, 0, b","
+        if larger <= items:
+            group[key] = item
+            size += larger
+            continue
+        # Of an object with this key alone, without its value and brackets.
+        yield separator + (_members({key: 0}, non_finite, has_keys=True)[:-1] if has_keys else b"")
+        yield from write_pieces(item, non_finite, items=items)
+        separator = b","
+    if group:
+        yield separator + _members(group, non_finite, has_keys=has_keys)
+    yield b"}" if has_keys else b"]"
+
+
+def _members(group: Mapping[Any, Any], non_finite: NonFinite, *, has_keys: bool) -> bytes:
+    """The text of some of an object's members, or of a list's, without brackets."""
+    value = group if has_keys else [*group.values()]
+    return strict_json(value, non_finite, str).encode("utf-8", "replace")[1:-1]
+
+
+def _size(value: Any, most: int) -> int:
+    """Return how many values JSON has, itself and those in it; counted up to `most`."""
+    items = value.values() if type(value) is dict else value if type(value) in _LISTS else ()
+    size = 1 + len(items)
+    if size <= most:
+        for item in items:
+            if type(item) is dict or type(item) in _LISTS:
+                size += _size(item, most - size) - 1
+                if size > most:
+                    break
+    return size
 
 
 def write_tensors(
@@ -90,6 +150,7 @@ def write_tensors(
 def _values(array: np.ndarray[Any, Any], non_finite: NonFinite) -> Iterator[bytes]:
     flat = array.reshape(-1)
     for start in range(0, flat.size, PIECE):
+        pause()
         piece = flat[start : start + PIECE]
         if piece.dtype == ml_dtypes.bfloat16:
             piece = piece.astype(np.float32)

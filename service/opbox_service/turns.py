@@ -10,6 +10,10 @@ it, and does not wait for the end of a quantum.
 
 A library's call that nothing stops, and that takes long, lends its place to others (`Turn.lent`): so no number of them
 keeps everybody waiting. Of an owner one such call runs at a time.
+
+Calls that run at a time share one interpreter. One that works in Python for long, as the compiling of a large graph
+does, gives way at its checkpoints to a call of another owner that has just begun: on a busy machine that would wait for
+the interpreter's lock again and again, for as long as the system gives the lock's owner no processor.
 """
 
 from __future__ import annotations
@@ -28,6 +32,10 @@ DEBT_S = 2.0
 """Maximum debt in seconds, so that long work alone is not followed by an equally long wait."""
 PARKED = 32
 """Maximum number of calls that wait in the middle of their work; each keeps a thread."""
+FRESH_S = 0.05
+"""Seconds for which a call that has begun goes before others' work in Python."""
+MIN_LOOKS = 8
+"""Number of checkpoints in a quantum from which on a call works in Python and not in long kernels."""
 MIN_SHARED_SLOTS = 3
 """Number of slots from which on one owner may not use all of them."""
 LOOK_S = 0.05
@@ -59,15 +67,21 @@ class Turn:
     """The slot in which a job runs.
 
     Attributes:
-        wanted: whether others wait for it; looked at once a step.
+        wanted: whether others wait for it, or have just begun; looked at once a step.
+        owner: of the call.
+        began: when the call did.
+        since: when it was last charged for its work.
+        works_until: until when it need not give way, having waited as long.
     """
 
-    __slots__ = ("_job", "_turns", "since", "wanted")
+    __slots__ = ("_job", "_looks", "_turns", "began", "owner", "since", "wanted", "works_until")
 
     def __init__(self, turns: Turns, job: Job) -> None:
         self._turns = turns
         self._job = job
-        self.since = time.monotonic()
+        self._looks = 0
+        self.owner = job.owner
+        self.began = self.since = self.works_until = time.monotonic()
         self.wanted = False
 
     def outlook(self) -> tuple[int, float]:
@@ -76,8 +90,10 @@ class Turn:
 
     def pass_on(self) -> None:
         """Give way to others after a quantum of work; return when it is this call's turn again."""
+        self._looks += 1
         if time.monotonic() - self.since >= QUANTUM_S:
-            self._turns.pass_on(self, self._job)
+            looks, self._looks = self._looks, 0
+            self._turns.pass_on(self, self._job, in_python=looks >= MIN_LOOKS)
 
     @contextlib.contextmanager
     def lent(self, check: Callable[[], None]) -> Iterator[None]:
@@ -167,10 +183,22 @@ class Turns:
     Args:
         slots: how many calls run at a time.
         start: runs a function in a thread of its own.
+        fresh_s: seconds for which a call that has begun goes before others' work in Python.
+
+    Attributes:
+        giving_way: how many calls wait for such a one.
     """
 
-    def __init__(self, slots: int, start: Callable[[Callable[[], None]], None] | None = None) -> None:
+    def __init__(
+        self,
+        slots: int,
+        start: Callable[[Callable[[], None]], None] | None = None,
+        *,
+        fresh_s: float = FRESH_S,
+    ) -> None:
         self._slots = slots
+        self._fresh_s = fresh_s
+        self.giving_way = 0
         self._most_of_owner = slots - 1 if slots >= MIN_SHARED_SLOTS else slots
         self._start = start or _in_a_thread
         self._running: set[Turn] = set()
@@ -181,6 +209,13 @@ class Turns:
         self._owners: OrderedDict[str, _Owner] = OrderedDict()
         self._lock = threading.Lock()
         self._long_ended = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
+        """Notified when a call ends or waits."""
+
+    @property
+    def idle(self) -> bool:
+        """True if no call runs or waits."""
+        return not (self._running or self._lent or self._parked or self._waiting)
 
     @property
     def waiting(self) -> int:
@@ -218,6 +253,7 @@ class Turns:
             self._enqueue(job, first=False)
             for turn in self._running:
                 turn.wanted = True
+            self._changed.notify_all()
         return None
 
     def run(self, turn: Turn, job: Job) -> None:
@@ -230,12 +266,14 @@ class Turns:
             finally:
                 following = self._next(turn, job)
 
-    def pass_on(self, turn: Turn, job: Job) -> None:
-        """See Turn.pass_on."""
+    def pass_on(self, turn: Turn, job: Job, *, in_python: bool = False) -> None:
+        """See Turn.pass_on; `in_python` says that the call needs the interpreter most of the time."""
         with self._lock:
             self._charge(turn, job)
             if not self._waiting or self._parked >= PARKED:
-                turn.wanted = False
+                turn.wanted = self._is_fresh_beside(turn)
+                if turn.wanted and in_python:
+                    self._give_way(turn)
                 return
             resume = threading.Event()
             again = Job(job.owner, job.session, job.work, job.weight, job.interactive, turn, resume)
@@ -290,6 +328,22 @@ class Turns:
 
     # -- under the lock -----------------------------------------------------------------------------------------
 
+    def _is_fresh_beside(self, turn: Turn) -> bool:
+        """True if a call of another owner has just begun."""
+        horizon = time.monotonic() - self._fresh_s
+        return any(other.began > horizon and other.owner != turn.owner for other in self._running)
+
+    def _give_way(self, turn: Turn) -> None:
+        """Wait until no call of another owner is fresh, then let the turn work for as long as it has waited."""
+        begun = time.monotonic()
+        if begun < turn.works_until:
+            return
+        self.giving_way += 1
+        self._changed.wait_for(lambda: self._waiting or not self._is_fresh_beside(turn), self._fresh_s)
+        self.giving_way -= 1
+        turn.since = time.monotonic()
+        turn.works_until = 2 * turn.since - begun
+
     def _begin(self, job: Job) -> Turn:
         turn = Turn(self, job)
         self._enter(turn, job)
@@ -297,16 +351,20 @@ class Turns:
         return turn
 
     def _enter(self, turn: Turn, job: Job) -> None:
-        """Give the turn a slot."""
+        """Give the turn a slot; others' calls learn of it at their next checkpoint."""
+        turn.wanted = bool(self._waiting)
+        for other in self._running:
+            if other.owner != turn.owner:
+                other.wanted = turn.wanted = True
         self._running.add(turn)
         self._account(job).at_work += 1
-        turn.wanted = bool(self._waiting)
 
     def _leave(self, turn: Turn, job: Job) -> None:
         """Take its place away; a turn that has none, as what takes no time runs in, loses nothing."""
         if turn in self._running:
             self._running.remove(turn)
             self._account(job).at_work -= 1
+            self._changed.notify_all()
 
     def _has_place(self, owner: _Owner) -> bool:
         """True if a call of the owner may begin at once."""

@@ -64,8 +64,23 @@ tend()
 assert gc.get_freeze_count() >= aside - 100
 import opbox_protocol.collector
 opbox_protocol.collector._set_aside = 1 << 40
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
+tend(idle=False)
+assert gc.get_freeze_count() >= aside - 100
+assert 2 not in collections, "while calls run nobody waits for a search"
 tend()
 assert gc.get_freeze_count() < aside - 90_000, "rings among it are looked for when it has grown"
+opbox_protocol.collector._set_aside = 1 << 40
+collections.clear()
+tend()
+assert 2 not in collections, "what has not grown since the last search is not searched"
+busy = [[i] for i in range(2 * opbox_protocol.collector.TOO_MANY_OLD * opbox_protocol.collector.YOUNG)]
+aside = gc.get_freeze_count()
+collections.clear()
+tend(idle=False)
+assert 2 not in collections, "what a call has just made is not looked at while it runs"
+assert gc.get_freeze_count() > aside + 100_000
 assert gc.get_threshold()[2] > 1 << 20
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from functools import partial
 from typing import Any
@@ -91,3 +92,23 @@ def test_the_server_s_parser_reads_large_texts_so() -> None:
     text = json.dumps(value).encode()
     assert len(text) > json_text.PARSED_BYTES
     assert repr(json_text.parse(text)) == repr(value)
+
+
+@settings(max_examples=200 * FUZZ, deadline=None)
+@given(VALUES, st.integers(1, 9))
+def test_written_in_pieces_it_is_the_same_text(value: Any, items: int) -> None:
+    pieces = [*json_text.write_pieces(value, items=items)]
+    assert b"".join(pieces) == json_text.write(value)
+
+
+def test_numbers_and_odd_keys_are_written_alike_in_pieces() -> None:
+    value = {1: [math.nan, math.inf] * 9, None: ("a", {"b": [True] * 9}), "c": {2.5: "\ud800", "d": [[]] * 9}, "e": []}
+    assert b"".join(json_text.write_pieces(value, items=2)) == json_text.write(value)
+    assert b"".join(json_text.write_pieces(value, "null", items=2)) == json_text.write(value, "null")
+
+
+def test_no_piece_is_long() -> None:
+    trace = [{"node": f"n{i}", "learnt": {"output": "(2,)"}, "known": {}} for i in range(5000)]
+    pieces = [*json_text.write_pieces({"names": ["x"] * 9000, "trace": trace, "nested": {"a": {"b": trace}}})]
+    assert max(map(len, pieces)) < 40 * json_text.ITEMS
+    assert orjson.loads(b"".join(pieces))["nested"]["a"]["b"] == trace

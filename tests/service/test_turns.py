@@ -13,8 +13,8 @@ from opbox_service.turns import QUANTUM_S, Job, Turn, Turns
 class Desk:
     """Offers jobs to turns, and notes who ran when."""
 
-    def __init__(self, slots: int) -> None:
-        self.turns = Turns(slots)
+    def __init__(self, slots: int, **settings: float) -> None:
+        self.turns = Turns(slots, **settings)
         self.ran: list[str] = []
         self.at_work = 0
         self.most_at_work = 0
@@ -82,6 +82,59 @@ def test_long_work_gives_its_place_away_in_the_middle() -> None:
         time.sleep(0.01)
     assert ended == ["bob", "ann"]
     assert desk.turns.outlook("bob") == (0, 0.0)
+
+
+def test_work_in_python_gives_way_to_another_owner_s_new_call() -> None:
+    desk = Desk(3, fresh_s=60.0)
+    looks, stop, began = Counter[str](), threading.Event(), threading.Event()
+    during: list[int] = []
+
+    def in_python(turn: Turn) -> None:
+        while not stop.is_set():
+            looks["ann"] += 1
+            if turn.wanted:
+                turn.pass_on()
+
+    def new(turn: Turn) -> None:
+        until = time.monotonic() + 30
+        while not desk.turns.giving_way:
+            assert time.monotonic() < until, "nobody has given way"
+            time.sleep(0.001)
+        during.extend(looks["ann"] for _ in range(2) if not time.sleep(0.05))
+
+    desk.offer("ann", in_python)
+    desk.offer("bob", new)
+    desk.wait(2)
+    until = time.monotonic() + 30
+    while len(during) < 2 or looks["ann"] == during[-1]:
+        assert time.monotonic() < until, "it has not gone on behind the other's end"
+        time.sleep(0.001)
+    before = looks["ann"]
+    desk.offer("ann", lambda turn: began.set())
+    assert began.wait(30)
+    while looks["ann"] == before:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    stop.set()
+    assert during[0] == during[1]
+    assert not desk.turns.giving_way, "a call of the same owner is no reason to wait"
+
+
+def test_kernels_do_not_give_way() -> None:
+    desk = Desk(3, fresh_s=60.0)
+    ended: list[str] = []
+    release = threading.Event()
+
+    def kernels(turn: Turn) -> None:
+        steps(4, QUANTUM_S)(turn)
+        ended.append("ann")
+        release.set()
+
+    desk.offer("bob", lambda turn: ended.extend("bob" for _ in range(release.wait(30))))
+    desk.offer("ann", kernels)
+    desk.wait(2)
+    assert release.wait(30)
+    assert ended[0] == "ann"
 
 
 def test_who_waits_for_a_call_longer_than_the_last_ones_is_told_so() -> None:

@@ -77,7 +77,9 @@ def compile_plan(
     plan = _PlanCompiler(graph, shapes, types, grad_req, device, strided, level).lower()
     plan.keeps, plan.spare = not apart, spare
     for rewrite in passes:
+        checkpoint(NODES)
         plan = rewrite(plan)
+    checkpoint(NODES)
     if not apart:
         plan = packed_weights(plan)
     else:
@@ -193,9 +195,11 @@ class _PlanCompiler:
         plan = self.plan
         wrt = [name for name in self.graph.argument_names if self.req.get(name)]
         backward = gradient(self.graph, wrt) if wrt else None
+        checkpoint(NODES)
         if backward is not None:
             self.wanted = _gradients_wanted(backward)
         self.skipped = _skipped(self.graph, backward)
+        checkpoint(NODES)
         live = _live([*self.graph.heads, *(backward.graph.heads if backward is not None else ())])
         self._describe(self.graph)
         self._variables()
@@ -212,6 +216,8 @@ class _PlanCompiler:
         """Append to `specs` and `kinds` for the entries of `graph` that are not there yet."""
         first, seen = len(self.specs), self.known_specs
         for at, key in enumerate(zip(self.shapes.entries[first:], self.types.entries[first:], strict=True), first):
+            if not at % NODES:
+                checkpoint(NODES)
             known_spec = seen.get(key)
             if known_spec is None:
                 shape, dtype = key

@@ -12,6 +12,7 @@ from opbox_ops.backend import Backend
 from opbox_ops.compute import PLAIN, Array, ArraySpec
 from opbox_ops.layout import logical, physical_shape
 
+from ..task import NODES, checkpoint
 from .allocation import allocate
 from .plan import UNWANTED, Plan, Step, Value
 
@@ -49,9 +50,11 @@ class PlacedArrays:
         self._arena = arena
         self._views: dict[Any, Array] = {}
         self._temps: dict[Any, tuple[Array, ...]] = {}
-        self.arrays: list[Array] = [
-            self._array(i, value) if used is None or i in used else None for i, value in enumerate(plan.values)
-        ]
+        self.arrays: list[Array] = []
+        for i, value in enumerate(plan.values):
+            if not i % NODES:
+                checkpoint(NODES)
+            self.arrays.append(self._array(i, value) if used is None or i in used else None)
 
     def of(self, values: Sequence[int]) -> list[Array]:
         """Return the arrays of values; None for unwanted values, and for those without an array."""

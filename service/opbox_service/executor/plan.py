@@ -21,6 +21,7 @@ from opbox_ops.node import Node
 from ..graph.ir import Graph
 from ..graph.passes.backward_trace import BackwardTrace
 from ..graph.passes.memory import External, MemoryPlan, StepUse, plan_memory
+from ..task import NODES, checkpoint
 from .allocation import bytes_of
 
 __all__ = ["UNWANTED", "Part", "Plan", "Step", "Value"]
@@ -232,6 +233,8 @@ class Plan:
         of_values = {id(value.spec): value.nbytes for value in self.values}
         whole = self.wholes()
         for t, step in enumerate(self.steps):
+            if not t % NODES:
+                checkpoint(NODES)
             reads, writes = step.reads, tuple(step.writes)
             if step.saved != UNWANTED:
                 if t < self.forward_steps:

@@ -16,6 +16,7 @@ from opbox_ops.infer import show_shape
 from opbox_ops.node import Node
 from opbox_protocol.errors import BadRequestError, ConflictError, ShapeError
 
+from ..task import NODES, checkpoint
 from .allocation import allocate
 from .calls import Call, Calls, at_node
 from .inference import Inference
@@ -161,6 +162,8 @@ class BoundPlan:
         if self.packed and Watched(self.packed).overlaps(self.writable):
             self.writable, self.packed = [*self.writable, *self.packed], []
         for t in steps:
+            if not t % NODES:
+                checkpoint(NODES)
             if t not in plan.memory.elided:
                 step = plan.steps[t]
                 calls = self._forward if t < plan.forward_steps else self._backward

@@ -131,7 +131,7 @@ class WorkerProcess:
         while not poll.poll(1_000):
             if self._progress is not None:
                 self._progress.beat()
-            tend()
+            tend(idle=self._turns.idle)
             self._send_times()
             self._send_account()
 

@@ -152,6 +152,8 @@ class _Planner:
         self.last = [-1] * len(nbytes)
         last = self.last
         for t, step in enumerate(steps):
+            if not t % NODES:
+                checkpoint(NODES)
             for value in step.reads:
                 last[value] = t
             for value in step.writes:
@@ -166,6 +168,8 @@ class _Planner:
     def group(self, kept_from: int | None) -> None:
         """Make the groups; those alive at step `kept_from` live to the end."""
         for t, step in enumerate(self.steps):
+            if not t % NODES:
+                checkpoint(NODES)
             if t == kept_from:
                 for group in self.groups:
                     if group is not None and group.last >= t:
@@ -239,12 +243,14 @@ class _Planner:
         across = [g for g in everything if apart and boundary is not None and g.first < boundary <= g.last]
         kept_bytes = _stack(across)
         apart_from = set(map(id, across))
+        checkpoint(NODES)
         others = [g for g in everything if id(g) not in apart_from] if across else everything
         arena = _best_fit(others, _peak(others, len(self.steps)) if across else live) if self.share else _stack(others)
         if kept_bytes:
             arena += kept_bytes
             for group in others:
                 group.offset += kept_bytes
+        checkpoint(NODES)
         placed = [v for v, group in enumerate(self.groups) if group is not None and v not in self.external]
         return MemoryPlan(
             home=[None if g is None or g.external is not None else g.offset for g in self.groups],
