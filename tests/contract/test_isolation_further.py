@@ -19,7 +19,6 @@ import opbox as mx
 import opbox_ops
 import opbox_protocol
 import opbox_service
-from opbox_service.worker.scratch_dirs import remove
 from tests.contract.isolation import OWN_USER, is_well, own_folders, run, settings, tells_the_line, train
 from tests.contract.live import Live
 from tests.contract.test_workers import wait_for
@@ -209,23 +208,6 @@ def states_below(server: Live) -> list[str]:
         with contextlib.suppress(OSError):
             states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
     return states
-
-
-def test_a_folder_goes_however_deep_it_is(tmp_path: Path) -> None:
-    top = tmp_path / "top"
-    top.mkdir()
-    (top / "file").write_text("x")
-    (top / "link").symlink_to(tmp_path)
-    here = os.open(top, os.O_RDONLY)
-    for _ in range(3000):
-        os.mkdir("deeper", dir_fd=here)
-        below = os.open("deeper", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.chmod(here, 0)
-    os.close(here)
-    remove(str(top))
-    assert os.listdir(tmp_path) == []
 
 
 @needs_users
