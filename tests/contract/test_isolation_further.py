@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -210,16 +211,34 @@ def states_below(server: Live) -> list[str]:
     return states
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary folder that any user enters and writes to, for one test's servers alone."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o1777)
+        yield Path(folder)
+
+
 @needs_users
-def test_a_killed_servers_daemons_go_with_the_next_start(start: Callable[..., Live]) -> None:
-    server = start("process", **settings())
+def test_a_killed_servers_daemons_go_with_the_next_start(start: Callable[..., Live], temporary: Path) -> None:
+    """So do its folders. A link that somebody has put beside them leads nowhere, and the log says so once."""
+    server = start("process", **settings(TMPDIR=str(temporary)))
     run(server, "fork_and_stay")
-    known = users(server)
+    known, folders = users(server), list(temporary.glob("opbox-code-*"))
     server.process.kill()
     server.process.wait()
     assert any(ids_of(user) for user in known)
-    start("process", **settings())
+    (temporary / "precious").mkdir()
+    (temporary / "precious" / "diary").write_text("dear diary")
+    link = temporary / f"opbox-code-{server.process.pid}-1-link"
+    link.symlink_to(temporary / "precious")
+    server = start("process", **settings(TMPDIR=str(temporary)))
     assert not any(ids_of(user) for user in known)
+    assert folders
+    assert not any(folder.exists() for folder in folders)
+    assert link.is_symlink()
+    assert (temporary / "precious" / "diary").exists()
+    assert len([line for line in log_of(server).splitlines() if link.name in line]) == 1
 
 
 def test_two_servers_take_different_users_and_folders(start: Callable[..., Live]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from opbox_protocol.errors import BadRequestError, UnsupportedError
 
+from ..compiler_process import run_compiler
 from .translate import for_emulator, kernel_names
 
 __all__ = ["Build", "line_of"]
@@ -98,13 +99,17 @@ class Build:
         with tempfile.TemporaryDirectory(dir=folder) as build:
             program, compiled, linked = Path(build, "kernel.cpp"), Path(build, "kernel.o"), Path(build, "kernel.so")
             program.write_text(text, encoding="utf-8")
-            errors = _run(name, compiler, "-O1", *_CHECKED, *_calls(compiler), "-c", str(program), "-o", str(compiled))
+            errors = _run(
+                name, build, compiler, "-O1", *_CHECKED, *_calls(compiler), "-c", str(program), "-o", str(compiled)
+            )
             if errors is not None:
                 log = "\n".join(line for line in errors.splitlines() if _USERS.match(line))
                 if " error: " not in log and re.search(r"^launch:\d+:", errors, re.M):
                     return None
                 raise BadRequestError(f"kernel {name!r} does not compile: {_first_error(log)}", detail={"log": log})
-            errors = _run(name, compiler, "-shared", "-Wl,-z,defs", str(compiled), str(runtime), "-o", str(linked))
+            errors = _run(
+                name, build, compiler, "-shared", "-Wl,-z,defs", str(compiled), str(runtime), "-o", str(linked)
+            )
             if errors is not None:
                 missing = ", ".join(
                     sorted(set(re.findall(r"undefined (?:reference to|symbol:?) [`']?([^`'\n]+)", errors)))
@@ -165,28 +170,21 @@ def _runtime(kernel: str, compiler: str, folder: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as build:
             program, compiled = Path(build, "runtime.cpp"), Path(build, "runtime.o")
             program.write_text(text, encoding="utf-8")
-            errors = _run(kernel, compiler, "-O2", "-c", str(program), "-o", str(compiled))
+            errors = _run(kernel, build, compiler, "-O2", "-c", str(program), "-o", str(compiled))
             if errors is not None:
                 raise UnsupportedError(f"kernel {kernel!r}: the C++ compiler of this server cannot build the emulator")
             os.replace(compiled, target)
     return target
 
 
-def _run(kernel: str, compiler: str, *arguments: str) -> str | None:
-    """Run the compiler; return its error message where it fails, None otherwise."""
+def _run(kernel: str, folder: str, compiler: str, *arguments: str) -> str | None:
+    """Run the compiler in a folder; return its error message where it fails, None otherwise."""
+    command = [compiler, *_FLAGS, *arguments]
     try:
-        done = subprocess.run(
-            [compiler, *_FLAGS, *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMPILE_SECONDS,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        done = run_compiler(command, folder=folder, seconds=COMPILE_SECONDS, environment={"LC_ALL": "C"})
     except subprocess.TimeoutExpired:
         raise BadRequestError(f"kernel {kernel!r}: compiling took longer than {COMPILE_SECONDS} s") from None
-    return done.stderr if done.returncode else None
+    return done.stderr.decode(errors="replace") if done.returncode else None
 
 
 def _runtime_text() -> str:

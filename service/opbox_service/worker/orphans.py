@@ -17,7 +17,7 @@ from opbox_protocol.errors import NotReadyError
 
 from .processes import all_processes
 
-__all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays"]
+__all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays", "forget_orphans"]
 
 USERS = 500
 """Number of user ids for code; as many above them serve to kill a user's processes."""
@@ -131,6 +131,17 @@ def end_strays(known: set[int], *, kill: bool) -> int:
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, os.WNOHANG)
     return strays
+
+
+def forget_orphans() -> None:
+    """Take note of the end of processes whose parents, workers of this server, ended first: compilers, for example.
+
+    What this process has started itself is in its Unix session, or leads one.
+    """
+    for pid in _children():
+        with contextlib.suppress(OSError):
+            if os.getsid(pid) not in (pid, os.getsid(0)):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def _children() -> set[int]:

@@ -36,6 +36,7 @@ from ..settings import UPLOADS, Settings
 from ..stores import NO_STORES, Stores
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
+from .orphans import forget_orphans
 from .owner_workers import SHARED, OwnerWorkers
 from .pool import Stats
 from .processes import resident_bytes
@@ -369,6 +370,8 @@ class ProcessPool:
             for worker in self._all():
                 if worker.ready:
                     worker.sweep()
+            if self.restarts:
+                forget_orphans()
 
     async def _share_processors(self) -> None:
         while True:

@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import switches
+from ...compiler_process import run_compiler
 from . import processor
 from .built_kernels import built_kernels
 from .gomp_threads import PAUSES, Threads, bounded_spinning, load_threads, rounds_of
@@ -341,15 +342,8 @@ def _compile(compiler: str, text: str, path: Path) -> None:
     command = [*([nice, "-n", "10"] if nice else []), compiler, *OPTIONS]
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=_MAKING) as place:
         target = os.path.join(place, "kernel.so")
-        subprocess.run(
-            [*command, *(["-fopenmp"] if _in_threads(text) else []), "-x", "c", "-", "-o", target],
-            input=text.encode(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd=place,
-            timeout=MAX_SECONDS,
-            check=True,
-        )
+        command += [*(["-fopenmp"] if _in_threads(text) else []), "-x", "c", "-", "-o", target]
+        run_compiler(command, text=text.encode(), folder=place, seconds=MAX_SECONDS).check_returncode()
         with open(target, "rb+") as file:
             digest = hashlib.sha256(file.read()).digest()
             file.write(_HASHED + digest)
@@ -366,7 +360,7 @@ def _prune(folder: Path) -> None:
             seconds = entry.stat().st_mtime
             if entry.name.endswith(".so"):
                 files.append((seconds, entry.path))
-            elif entry.name.startswith(_MAKING) and time.time() - seconds > 10 * MAX_SECONDS:
+            elif entry.name.startswith(_MAKING) and time.time() - seconds > 2 * MAX_SECONDS:
                 shutil.rmtree(entry.path, ignore_errors=True)
     for _, path in sorted(files)[: max(len(files) - MAX_FILES, 0)]:
         with suppress(OSError):
