@@ -48,6 +48,7 @@ from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
+    "STATUSES",
     "AuthenticationError",
     "BadRequestError",
     "CancelledError",
@@ -326,6 +327,8 @@ _BY_NAME = {
     for kind in (value for value in list(globals().values()) if isinstance(value, type))
     if issubclass(kind, MXNetError) and kind not in _LOCAL
 }
+STATUSES = frozenset(kind.status for kind in _BY_NAME.values())
+"""The HTTP statuses of all errors that travel."""
 
 
 def error_to_json(error: BaseException) -> tuple[int, dict[str, Any]]:

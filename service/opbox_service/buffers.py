@@ -19,6 +19,8 @@ from threading import Lock
 
 from opbox_protocol.errors import NotReadyError
 
+from .sealed_files import SIZE_SEALS, check_sealed
+
 __all__ = ["INLINE", "Lease", "Pool", "Segment", "map_shared", "unmap"]
 
 SMALLEST = 1 << 16
@@ -55,7 +57,7 @@ class Segment:
             self.fd = os.memfd_create(f"opbox-{self.number}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, size)
             # Cut short by the other side, it would end whoever reads on.
-            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SIZE_SEALS | fcntl.F_SEAL_SEAL)
             self.memory = mmap.mmap(self.fd, size)
         else:
             self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -212,12 +214,12 @@ def map_shared(fd: int) -> memoryview:
     """Map another process's buffer; `fd` is closed.
 
     Raises:
-        OSError: it is no shared memory.
-        ValueError: it could be cut short while it is read.
+        OSError: the system has no room.
+        ValueError: it is no shared memory, or could be cut short while it is read.
     """
     try:
-        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise ValueError("a shared buffer: expected one whose size is sealed")
+        if not check_sealed(fd, SIZE_SEALS):
+            raise ValueError("a shared buffer: expected bytes in it, got none")
         return memoryview(mmap.mmap(fd, 0))
     finally:
         os.close(fd)

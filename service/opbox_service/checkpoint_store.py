@@ -7,10 +7,8 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import BinaryIO, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,6 +16,8 @@ import numpy as np
 from opbox_protocol.errors import NotFoundError, NotReadyError, StorageError, UnsupportedError
 
 from .accounting.accounts import Accounts
+from .owner_locks import OwnerLocks
+from .sealed_files import pieces_of
 from .settings import LARGER_QUOTA, Settings
 
 __all__ = [
@@ -100,7 +100,7 @@ class FileCheckpoints:
         assert settings.state_dir is not None
         self._accounts = accounts
         self._root = settings.state_dir / "checkpoints"
-        self._lock = Lock()
+        self._locks = OwnerLocks()
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -115,23 +115,26 @@ class FileCheckpoints:
 
         self._save(owner, name, sum(len(part) for part in parts), write)
 
-    def save_file(self, owner: str, name: str, fd: int) -> None:
-        """As `save`, from the file behind a descriptor, which another process may go on writing to."""
-        size = os.fstat(fd).st_size
+    def save_file(self, owner: str, name: str, fd: int, size: int, go_on: Callable[[], None] = lambda: None) -> None:
+        """As `save`, from a file of another process's.
+
+        Args:
+            owner, name: see `save`.
+            fd: of the file.
+            size: how many of its bytes to save.
+            go_on: called often; raises an exception to stop.
+        """
 
         def write(file: BinaryIO) -> None:
-            with open(os.dup(fd), "rb") as source:
-                source.seek(0)
-                shutil.copyfileobj(source, file, 1 << 20)
-                if file.tell() != size:
-                    raise OSError(0, "its size changed meanwhile")
+            for piece in pieces_of(fd, 0, size, go_on):
+                file.write(piece)
 
         self._save(owner, name, size, write)
 
     def _save(self, owner: str, name: str, size: int, write: Callable[[BinaryIO], None]) -> None:
         folder = self._folder(owner)
         target = folder / (_checked(name) + ENDING)
-        with self._lock:
+        with self._locks.of(owner):
             try:
                 folder.mkdir(mode=0o700, exist_ok=True)
                 self._check_quota(owner, folder, target, name, size)

@@ -18,8 +18,9 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -29,6 +30,8 @@ from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, No
 
 from .accounting.accounts import Accounts
 from .dataset_documents import BLOCK_NAME, DatasetDocument, check_blocks
+from .owner_locks import OwnerLocks
+from .sealed_files import pieces_of
 from .settings import LARGER_QUOTA, Settings
 from .validation import validate
 
@@ -41,12 +44,17 @@ __all__ = [
     "FileDatasets",
     "NamedDataset",
     "OwnersDatasets",
+    "absent",
     "datasets_of",
 ]
 
 DATASET_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 MAX_NAMED = 1000
 """Maximum number of named datasets of an owner."""
+MEAN_BLOCK_BYTES, SPARE_BLOCKS = 1 << 16, 1000
+"""An owner may have one block for so many bytes of the quota, but at least so many: small files fill a disk too."""
+MAX_KEPT = 4096
+"""Maximum number of blocks that one request keeps; more are left out."""
 EXPIRY_S = 60.0
 """Maximum seconds between two looks for blocks that nobody used for longer than their time to live."""
 DRAFT_S = 3600.0
@@ -198,6 +206,7 @@ class FileDatasets:
         self._state_dir = settings.state_dir
         self._path: Path | None = None
         self._lock = threading.RLock()
+        self._locks = OwnerLocks()
         self._looked = 0.0
 
     @property
@@ -235,33 +244,53 @@ class FileDatasets:
     def keep(self, owner: str, blocks: Sequence[Buffer]) -> None:
         """See DatasetStore."""
         for data in blocks:
-            with contextlib.suppress(StorageError):
-                self._put(owner, hashlib.sha256(data).hexdigest(), data)
+            self._keep(owner, len(data), partial(iter, [data]))
 
-    def keep_file(self, owner: str, fd: int, size: int) -> None:
-        """As `keep`, from the file behind a descriptor: blocks of `size` bytes, of which the last may have fewer."""
-        with open(os.dup(fd), "rb") as source:
-            source.seek(0)
-            while data := source.read(size):
-                self.keep(owner, [data])
+    def keep_file(
+        self, owner: str, fd: int, size: int, block_size: int, go_on: Callable[[], None] = lambda: None
+    ) -> None:
+        """As `keep`, from a file of another process's.
+
+        Args:
+            owner: see `keep`.
+            fd: of the file.
+            size: bytes of it, block behind block.
+            block_size: bytes of a block; the last may have fewer.
+            go_on: called often; raises an exception to stop.
+        """
+        for begin in range(0, size, block_size)[:MAX_KEPT]:
+            end = min(begin + block_size, size)
+            self._keep(owner, end - begin, partial(pieces_of, fd, begin, end, go_on))
+
+    def _keep(self, owner: str, size: int, read: Callable[[], Iterable[Buffer]]) -> None:
+        with contextlib.suppress(StorageError):
+            self._put(owner, _digest(read()), size, read)
 
     def put(self, owner: str, block: str, data: Buffer) -> None:
         """See DatasetStore."""
-        if hashlib.sha256(data).hexdigest() != _checked_block(block):
-            raise BadRequestError(
-                f"block {block[:12]}…: expected bytes whose SHA-256 is the block's name, got {len(data)} others"
-            )
-        self._put(owner, block, data)
+        self._put_checked(owner, block, len(data), partial(iter, [data]))
 
-    def _put(self, owner: str, block: str, data: Buffer) -> None:
+    def put_file(self, owner: str, block: str, fd: int, size: int, go_on: Callable[[], None] = lambda: None) -> None:
+        """As `put`, from the first `size` bytes of a file of another process's; `go_on` as of `keep_file`."""
+        self._put_checked(owner, block, size, partial(pieces_of, fd, 0, size, go_on))
+
+    def _put_checked(self, owner: str, block: str, size: int, read: Callable[[], Iterable[Buffer]]) -> None:
+        _checked_block(block)
+        if _digest(read()) != block:
+            raise BadRequestError(
+                f"block {block[:12]}…: expected bytes whose SHA-256 is the block's name, got {size} others"
+            )
+        self._put(owner, block, size, read)
+
+    def _put(self, owner: str, block: str, size: int, read: Callable[[], Iterable[Buffer]]) -> None:
         if not self.missing(owner, [block]):
             return
         folder = self._folder(owner) / "blocks"
         try:
-            with self._lock:
+            with self._locks.of(owner):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._make_space(owner, folder, len(data))
-            _write(folder, block, data, sync=self._state_dir is not None)
+                self._make_space(owner, folder, size)
+            _write(folder, block, read(), sync=self._state_dir is not None)
         except OSError as error:
             raise StorageError(f"block {block[:12]}…: cannot be written ({error.strerror})") from None
 
@@ -294,20 +323,22 @@ class FileDatasets:
             raise StorageError(f"datasets: expected none, as your quota is 0 bytes, got a block: {LARGER_QUOTA}")
         files = _files(folder)
         excess = sum(nbytes for _, nbytes, _ in files) + size - quota
-        if excess <= 0:
+        too_many = len(files) + 1 - max(SPARE_BLOCKS, quota // MEAN_BLOCK_BYTES)
+        if excess <= 0 and too_many <= 0:
             return
         pinned = self._pinned(owner)
         free = sorted((used, name, nbytes) for name, nbytes, used in files if name not in pinned)
-        if excess > sum(nbytes for _, _, nbytes in free):
+        if excess > sum(nbytes for _, _, nbytes in free) or too_many > len(free):
             raise StorageError(
                 f"datasets: expected at most {quota} bytes of an owner's, got {size} more beside the named ones: "
                 "delete one (DELETE /v1/datasets/{name}), or " + LARGER_QUOTA
             )
         for _, name, nbytes in free:
-            if excess <= 0:
+            if excess <= 0 and too_many <= 0:
                 break
             (folder / name).unlink(missing_ok=True)
             excess -= nbytes
+            too_many -= 1
 
     def _expire(self) -> None:
         """Remove what nobody used for its time to live, once in a while."""
@@ -334,7 +365,7 @@ class FileDatasets:
     def save(self, owner: str, name: str, dataset: NamedDataset) -> None:
         """See DatasetStore."""
         folder = self._folder(owner) / "named"
-        with self._lock:
+        with self._locks.of(owner):
             for array_name, array in dataset.arrays.items():
                 absent = self.missing(owner, array.blocks)
                 if absent:
@@ -351,7 +382,7 @@ class FileDatasets:
                         "(DELETE /v1/datasets/{name})"
                     )
                 document = {**dataset.to_json(), "owner": owner}
-                _write(folder, f"{_checked_name(name)}.json", json.dumps(document).encode())
+                _write(folder, f"{_checked_name(name)}.json", [json.dumps(document).encode()])
             except OSError as error:
                 raise StorageError(f"dataset {name!r}: cannot be written ({error.strerror})") from None
 
@@ -362,7 +393,7 @@ class FileDatasets:
             dataset = _read(self._folder(other or owner) / "named" / f"{_checked_name(name)}.json")
             if not other or other == owner or dataset.published:
                 return replace(dataset, owner=other or owner)
-        raise _absent(reference)
+        raise absent(reference)
 
     def listed(self, owner: str) -> list[DatasetRow]:
         """The owner's datasets and those that others have published, the owner's first, by name."""
@@ -381,7 +412,7 @@ class FileDatasets:
         try:
             (self._folder(owner) / "named" / f"{_checked_name(name)}.json").unlink()
         except OSError:
-            raise _absent(name) from None
+            raise absent(name) from None
 
     def _pinned(self, owner: str) -> set[str]:
         return self._pinned_in(self._folder(owner))
@@ -412,12 +443,21 @@ def _files(folder: Path) -> list[tuple[str, int, float]]:
     return rows
 
 
-def _write(folder: Path, name: str, data: Buffer, *, sync: bool = True) -> None:
+def _digest(pieces: Iterable[Buffer]) -> str:
+    """The SHA-256 of bytes that come in pieces."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _write(folder: Path, name: str, pieces: Iterable[Buffer], *, sync: bool = True) -> None:
     """Write a file whole or not at all, with `sync` also if the machine stops meanwhile."""
     draft = folder / f".{name}.{secrets.token_hex(4)}"
     try:
         with draft.open("xb") as file:
-            file.write(data)
+            for piece in pieces:
+                file.write(piece)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
@@ -444,11 +484,12 @@ def _checked_block(block: str) -> str:
 def _checked_name(name: str) -> str:
     """The name, which becomes a file's; NotFoundError for one that no dataset can have."""
     if not re.fullmatch(DATASET_NAME, name):
-        raise _absent(name)
+        raise absent(name)
     return name
 
 
-def _absent(name: str) -> NotFoundError:
+def absent(name: str) -> NotFoundError:
+    """The error for a name that no dataset of the owner's has."""
     return NotFoundError(
         f"dataset {name[:200]!r}: expected one of yours, or a published one as owner/name (GET /v1/datasets), got an "
         "unknown name"

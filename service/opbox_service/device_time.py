@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeAlias
 
-__all__ = ["DeviceTime", "DeviceTimes", "DeviceTimeRow"]
+__all__ = ["DeviceTime", "DeviceTimeRow", "DeviceTimes", "checked_rows"]
 
 DeviceTimeRow: TypeAlias = "tuple[str, str, float, float, int]"
 """Owner, device, seconds of waiting, seconds of running, number of runs."""
@@ -57,19 +57,10 @@ class DeviceTimes:
             taken, self._sums, self._untaken_s = self._sums, {}, 0.0
         return [(owner, device, sums.queue_s, sums.compute_s, sums.runs) for (owner, device), sums in taken.items()]
 
-    def add_rows(self, rows: Any, whose: tuple[str, str] | None = None) -> None:
-        """Count the times that a worker reports.
-
-        Args:
-            rows: as `take` gives them, perhaps by way of a process that runs somebody's code.
-            whose: the owner and the device that they are counted for, whatever they say.
-
-        Raises:
-            ValueError: no such rows.
-        """
-        for row in _checked(rows):
-            owner, device, queue_s, compute_s, runs = row
-            self.add(*(whose or (owner, device)), queue_s, compute_s, runs)
+    def add_rows(self, rows: Any) -> None:
+        """Count the times that a worker reports, rows as `take` gives them; ValueError for others."""
+        for row in checked_rows(rows):
+            self.add(*row)
 
     def sums(self) -> dict[tuple[str, str], DeviceTime]:
         """The sums by owner and device."""
@@ -77,7 +68,8 @@ class DeviceTimes:
             return dict(self._sums)
 
 
-def _checked(rows: Any) -> Iterable[DeviceTimeRow]:
+def checked_rows(rows: Any) -> Iterable[DeviceTimeRow]:
+    """Rows as `DeviceTimes.take` gives them; ValueError for others."""
     for row in rows:
         owner, device, queue_s, compute_s, runs = row
         numbers = (queue_s, compute_s, runs)

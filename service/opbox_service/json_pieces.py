@@ -16,7 +16,7 @@ import numpy as np
 
 from opbox_ops.pausing import pause
 
-__all__ = ["PIECE", "parse_in_pieces"]
+__all__ = ["PIECE", "nesting", "parse_in_pieces"]
 
 PIECE = 1 << 17
 """Bytes to parse at a time; shorter texts are parsed as a whole."""
@@ -55,6 +55,21 @@ def parse_in_pieces(text: bytes, parse: Callable[[bytes], Any], *, piece: int = 
         return parse(text)
     marks = _Marks(text, scanned)
     return _Pieces(text, marks, parse, piece).container(0, len(marks.places) - 1)
+
+
+def nesting(text: bytes) -> tuple[int, int]:
+    """Return how deep lists and objects are nested, and the number of commas and of brackets that open.
+
+    Raises:
+        ValueError: the text is no JSON.
+        RecursionError: nested deeper than anything that is accepted.
+
+    Example:
+        >>> nesting(b'[1, {"a": 2}, "],["]')
+        (2, 4)
+    """
+    marks = _Marks(text, SCANNED)
+    return int(marks.depths.max(initial=0)), int((marks.kinds != CLOSING).sum())
 
 
 class _Marks:

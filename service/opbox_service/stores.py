@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .accounting.accounts import Accounts
 from .checkpoint_store import FileCheckpoints, store_of
 from .dataset_store import FileDatasets, datasets_of
 from .settings import Settings
+from .store_threads import StoreThreads
 
 __all__ = ["NO_STORES", "Stores", "open_stores"]
 
@@ -19,10 +20,12 @@ class Stores:
     Attributes:
         checkpoints: None without a state directory.
         datasets: rows that sessions use again.
+        threads: read and write their files for workers.
     """
 
     checkpoints: FileCheckpoints | None = None
     datasets: FileDatasets | None = None
+    threads: StoreThreads = field(default_factory=StoreThreads)
 
     def used(self, owner: str) -> int:
         """Bytes on disk of an owner's checkpoints and datasets."""

@@ -232,8 +232,7 @@ def test_what_a_process_with_code_says_of_its_time_is_checked(rows: Any) -> None
     with pytest.raises((ValueError, TypeError)):
         times.add_rows(rows)
     assert times.sums() == {}
-    times.add_rows([["somebody", "tpu", 1e30, 1e30, 1]], whose=("ann", "cpu"))
-    assert set(times.sums()) == {("ann", "cpu")}
+    times.add_rows([["ann", "cpu", 1e30, 1e30, 1]])
     assert times.sums()["ann", "cpu"].compute_s <= 86_400
 
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from opbox_service.api.metrics import Metrics
-from opbox_service.worker.call_threads import CallThreads
+from opbox_service.call_threads import CallThreads
 from opbox_service.worker.pool import Stats
 
 PATIENCE_S = 60.0

@@ -15,6 +15,7 @@ from opbox_protocol.errors import AuthenticationError
 from opbox_protocol.wire import HEADER_LENGTH
 
 from ..carriers import RawResponse
+from ..worker.code_answers import LARGEST_ERROR
 from .request_context import Disconnected, Receive, RequestContext, Send
 
 __all__ = [
@@ -39,8 +40,6 @@ WORTH_COMPRESSING = 4096
 """Answers of at least this many bytes are compressed if the client accepts gzip."""
 WORTH_HASTE = 1 << 16
 """Answers of at least this many bytes are compressed at the fastest level."""
-LARGEST_ERROR = 1 << 20
-"""Maximum bytes of an error's JSON object; only a process with user code writes larger ones."""
 LONGEST_RETRY_S = 60.0
 """Maximum seconds in `Retry-After`."""
 

@@ -27,6 +27,8 @@ READ_ONLY = ("assignment destination is read-only", "output array is read-only")
 """NumPy's messages for an array that may not be written to."""
 MESSAGE = 10_000
 """Maximum number of characters of an exception's own message."""
+LINE = 300
+"""Maximum number of characters of a line of the user's, of which a traceback may have a thousand."""
 
 
 @calls_user_code
@@ -74,7 +76,7 @@ def _user_code_error(
 def _frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     """The frames of the user's own code and of the libraries that it called, not those of ours."""
     return [
-        traceback.FrameSummary(_shown(f.filename), f.lineno, f.name, lookup_line=False, line=f.line or "")
+        traceback.FrameSummary(_shown(f.filename), f.lineno, f.name, lookup_line=False, line=(f.line or "")[:LINE])
         for f in traceback.extract_tb(trace)
         if not f.filename.startswith((*_OURS, "<frozen"))
     ]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
-import os
 import struct
 from typing import Annotated, Any
 
@@ -23,6 +21,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError
 
 from ..commands.checkpoint_file import Datatype, Size
 from ..commands.table_image import TableImage
+from ..sealed_files import map_sealed, write_sealed
 from ..settings import Scope
 from ..validation import Row, Strict, validate
 
@@ -109,26 +108,12 @@ def write_image(header: dict[str, Any], image: TableImage) -> int:
     text = json.dumps(
         {**header, "table": image.header, "sizes": [int(block.nbytes) for block in image.blocks]}
     ).encode()
-    fd = os.memfd_create("opbox-session", os.MFD_CLOEXEC)
-    try:
-        with open(os.dup(fd), "wb", buffering=0) as file:
-            at = _write(file, _LENGTH.pack(len(text)) + text, 0)
-            for block in image.blocks:
-                at = _write(file, block.data.cast("B") if block.nbytes else b"", at)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _write(file: Any, part: Any, at: int) -> int:
-    """Write a part at `at`; where the next one begins."""
-    file.seek(at)
-    view = memoryview(part)
-    while len(view):
-        view = view[file.write(view) :]
-    at += len(part)
-    return at + -at % _ALIGNMENT
+    parts: list[Any] = []
+    at = 0
+    for part in (_LENGTH.pack(len(text)) + text, *(block.data.cast("B") for block in image.blocks if block.nbytes)):
+        parts += (bytes(-at % _ALIGNMENT), part)
+        at += -at % _ALIGNMENT + len(part)
+    return write_sealed("opbox-session", parts)
 
 
 def read_image(fd: int) -> tuple[SessionHeader, TableImage]:
@@ -138,7 +123,7 @@ def read_image(fd: int) -> tuple[SessionHeader, TableImage]:
         BadRequestError: it is no image.
     """
     try:
-        memory = memoryview(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        memory = map_sealed(fd)
         (length,) = _LENGTH.unpack_from(memory)
         at = _LENGTH.size + length
         document = json.loads(bytes(memory[_LENGTH.size : at]))

@@ -23,6 +23,11 @@ __all__ = ["PROCESS_BYTES", "CodeMemory"]
 
 PROCESS_BYTES = 80 << 20
 """Bytes of a process before its session holds anything."""
+CLAIMED = 4
+"""One part in so many of the limit is the most that one owner's processes claim beyond what they are measured to have.
+
+An honest session's arrays have their memory when they are first written to. Code may claim anything.
+"""
 
 
 class CodeMemory:
@@ -54,12 +59,15 @@ class CodeMemory:
 
     def left(self, *, without: CodeWorker | None = None) -> int:
         """Bytes of the limit that no session has; those of the worker `without` count as left."""
-        admitted = self._books.memory_of
-        return self.limit() - sum(
-            max(self._measured_bytes.get(worker, 0), PROCESS_BYTES + admitted(worker, HOST))
-            for worker in self._workers()
-            if worker is not without
-        )
+        limit, measured = self.limit(), 0
+        claimed_by_owner: Counter[str] = Counter()
+        for worker in self._workers():
+            if worker is not without:
+                known = max(self._measured_bytes.get(worker, 0), PROCESS_BYTES)
+                claim = PROCESS_BYTES + self._books.memory_of(worker, HOST)
+                measured += known
+                claimed_by_owner[_owner_of(worker)] += max(0, claim - known)
+        return limit - measured - sum(min(claim, limit // CLAIMED) for claim in claimed_by_owner.values())
 
     async def judge(self) -> None:
         """Measure every session's process, and end those that use more than they may, alone or together."""

@@ -27,10 +27,14 @@ from opbox_protocol.errors import DeadlineError, GoneError, MXNetError, UserCode
 from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
 from ..device_time import DeviceTimes
-from ..memory_shares import has_gpu
+from ..memory_shares import HOST, has_gpu
+from ..sealed_files import Descriptor
 from ..selfcheck.record import copy_verdicts
 from ..settings import Settings
 from ..stores import NO_STORES, Stores
+from . import incoming
+from .allowance import Allowance
+from .code_answers import check_answer
 from .confine import Bounds
 from .orphans import User, end_all_of
 from .output import Output
@@ -39,6 +43,7 @@ from .progress import Progress, Seen
 from .scratch_dirs import make_dir, remove
 from .spawning import environment, reason_of
 from .stacks import own_frames
+from .store_requests import OF_CODE, StoreRequests
 from .worker import Worker
 
 __all__ = ["CodeWorker", "mps_folders", "own_packages"]
@@ -58,6 +63,14 @@ LATE_S, SILENT_S = 2.0, 5.0
 """Seconds without a check before the supervisor counts as late; seconds of silence a process is allowed."""
 WORKING = 0.1
 """Share of a core from which on a process counts as busy."""
+REPORTING = ("account", "reported", "uploaded")
+"""Kinds of messages that nobody asks for; of these come a few in a second, and a few with each call."""
+MAX_REPORTS, REPORTS_PER_S, REPORTS_OF_A_CALL = 1000, 10, 6
+MAX_BUFFERS = 4096
+"""Maximum number of shared buffers with its answers."""
+FURTHER_REQUESTS = 8
+REASON, FRAME = 200, 200
+"""Maximum number of characters of what was wrong with a message, and of a name in a stack."""
 LAST_WORDS_S, LONGEST_LAST_WORDS_S = 0.05, 1.0
 """Seconds to wait for a process's stack or times before killing it: usual, and maximum on a busy machine."""
 
@@ -111,6 +124,7 @@ class CodeWorker(Worker):
         self._starting: asyncio.Task[None]
         self._used = time.monotonic()
         self._cut = False
+        self._unasked = Allowance(MAX_REPORTS, REPORTS_PER_S)
         self._times_came = asyncio.Event()
 
     def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
@@ -260,7 +274,7 @@ class CodeWorker(Worker):
         if not self.ready:
             return
         self._times_came.clear()
-        self._drops = max(1.0, self._drops)
+        self._drops.add(1)
         self._send({"kind": "times"})
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._times_came.wait(), LAST_WORDS_S)
@@ -298,14 +312,51 @@ class CodeWorker(Worker):
         self._used = time.monotonic()
         if self.session is None and has_gpu(self.settings):
             copy_verdicts(Path(self.folder))
+        self._unasked.add(REPORTS_OF_A_CALL)
         return super().call(request, deadline_s, kind, image)
 
     def idle_s(self) -> float:
         """Return the seconds since the process was last busy, as far as the API process can tell."""
         return 0.0 if self._pending or self._page.read().running else time.monotonic() - self._used
 
-    def _malformed(self) -> None:
-        self._condemn("protocol", UserCodeError, "wrote on the connection of its process")
+    # -- what it sends: its code may write what it likes --------------------------------------------------------
+
+    def _refuse(self, error: Exception) -> None:
+        """End it after a malformed message, and tell its owner why."""
+        reason = str(error) if isinstance(error, ValueError) else type(error).__name__
+        reason = " ".join(reason.split())[:REASON]
+        self._condemn("protocol", UserCodeError, f"wrote on the connection of its process ({reason})")
+
+    def _read(self, message: bytes) -> tuple[dict[str, Any], memoryview]:
+        header, inline = incoming.read(message, of_code=True)
+        if header["kind"] in REPORTING and not self._unasked.take():
+            raise ValueError(f"{header['kind']}: expected fewer messages, got one too many")
+        return header, inline
+
+    def _owner_of(self, header: dict[str, Any]) -> str:
+        if self.whose is None:
+            raise ValueError("expected no request for stored files before there is a session")
+        return self.whose[0]
+
+    def most_bytes(self, device: str) -> int:
+        if device == HOST:
+            return self.settings.code_memory_bytes
+        return self._books.accounts.of(self.whose[0]).session_bytes if self.whose is not None else 0
+
+    def _store_requests(self, stores: Stores) -> StoreRequests:
+        settings = self.settings
+        # Each thread that calls asks for one file at a time; a stop may ask for another.
+        most = settings.threads + FURTHER_REQUESTS
+        return StoreRequests(stores, self._stored, OF_CODE, most, settings.code_memory_bytes)
+
+    def _check_answer(self, request: RawRequest, response: RawResponse) -> None:
+        check_answer(request, response, self.settings)
+
+    def _map(self, number: int, descriptor: Descriptor) -> None:
+        super()._map(number, descriptor)
+        nbytes = sum(map(len, self._answers.values()))
+        if len(self._answers) > MAX_BUFFERS or nbytes > self.settings.code_memory_bytes:
+            raise ValueError(f"expected less memory in shared buffers, got {nbytes} bytes in {len(self._answers)}")
 
     def _disconnected(self) -> None:
         self._cut = True
@@ -324,7 +375,7 @@ class CodeWorker(Worker):
         self._close()
         if isinstance(self._error, GoneError):
             return self._error
-        frames = own_frames(trace)
+        frames = [(file[:FRAME], line[:FRAME], name[:FRAME]) for file, line, name in own_frames(trace)]
         place = f" at {frames[-1][0]}:{frames[-1][1]} in {frames[-1][2]}" if frames else ""
         self._code = self._code or bool(frames)
         if self._error is None:

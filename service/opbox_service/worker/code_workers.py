@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 from cachetools import FIFOCache
 
-from opbox_protocol.errors import GoneError, MXNetError, NotReadyError, QuotaError, error_from_json
+from opbox_protocol.errors import GoneError, InternalError, MXNetError, NotReadyError, QuotaError, error_from_json
 
 from ..accounting.books import Books
 from ..carriers import OwnerQuota, RawRequest, RawResponse
@@ -25,6 +25,8 @@ from ..session.sessions import ended_by_admin
 from ..settings import SCOPES, UPLOADS, Settings
 from ..stores import NO_STORES, Stores
 from . import landlock
+from .bounded_json import read_bounded
+from .code_answers import LARGEST_ERROR, read_opened, read_state
 from .code_memory import PROCESS_BYTES, CodeMemory
 from .code_worker import CodeWorker, own_packages
 from .confine import unreadable
@@ -213,18 +215,31 @@ class CodeWorkers:
             if response.status != 201:
                 self._spares.append(worker)  # it has run nothing
                 return response
-            session = json.loads(bytes(response.body))
+            session = self._opened(worker, response)
             self._books.session_made(request.owner, session, code=True)
             self._keep(request.owner, worker, session)
             return response
         finally:
             self._opening -= 1
 
-    async def adopt(self, request: RawRequest, device: str, nbytes: int, image: int) -> CodeWorker:
+    def _opened(self, worker: CodeWorker, response: RawResponse) -> dict[str, Any]:
+        """The session that a worker has opened; InternalError, and the worker's end, if it answered something else."""
+        try:
+            opened = read_opened(response)
+            if opened["id"] in self._taken or worker.only_session not in (None, opened["id"]):
+                raise ValueError(f"expected a session of its own, got {opened['id']!r:.80}")
+        except ValueError as error:
+            _log.error("a process for code did not open its session", pid=worker.pid, error=str(error)[:1000])
+            worker.retire("it did not open its session")
+            raise InternalError("the session's own process: the server's log has the reason") from None
+        return opened
+
+    async def adopt(self, request: RawRequest, id: str, device: str, nbytes: int, image: int) -> CodeWorker:
         """Continue a shared worker's session in a process of its own.
 
         Args:
             request: of the session's owner, without a body.
+            id: of the session.
             device: the session's.
             nbytes: that it has there.
             image: its descriptor.
@@ -237,16 +252,17 @@ class CodeWorkers:
         self._opening += 1
         try:
             worker = await self._take()
-            worker.whose = (request.owner, device)
+            worker.whose, worker.only_session = (request.owner, device), id
             request.quota = self._quota_without(request.owner, worker, device, nbytes)
             try:
                 response = await worker.call(request, self._settings.deadline_s, "adopt", image)
                 if response.status != 201:
-                    raise error_from_json(response.status, json.loads(bytes(response.body)))
+                    raise error_from_json(response.status, read_bounded(response.body, LARGEST_ERROR))
+                opened = self._opened(worker, response)
             except BaseException:
                 worker.retire("its session stayed where it was")
                 raise
-            self._keep(request.owner, worker, json.loads(bytes(response.body)))
+            self._keep(request.owner, worker, opened)
             return worker
         finally:
             self._opening -= 1
@@ -271,7 +287,7 @@ class CodeWorkers:
     def _keep(self, owner: str, worker: CodeWorker, session: dict[str, Any]) -> None:
         """Note that a worker has a session."""
         worker.session, worker.ttl_s = session["id"], session["ttl_s"]
-        worker.whose = (owner, session["device"])
+        worker.whose, worker.only_session = (owner, session["device"]), session["id"]
         self._taken[session["id"]] = (owner, worker, session)
         self._busy.set()
         if worker.ended:
@@ -314,14 +330,13 @@ class CodeWorkers:
     async def _state(self, request: RawRequest, owner: str, worker: CodeWorker, opened: dict[str, Any]) -> Any:
         whose = {"owner": owner} if request.route.all_owners else {}
         # What its process answers may be of its code's making.
-        with contextlib.suppress(MXNetError, ValueError, LookupError, TypeError, RecursionError):
+        with contextlib.suppress(MXNetError, ValueError, LookupError, TypeError):
             quota = self.quota(request.owner, worker)
             call = replace(request, body=b"", header_length=None, quota=quota)
             response = await worker.call(call, LIST_S)
             try:
                 if response.status == 200:
-                    row = json.loads(bytes(response.body))["sessions"][0]
-                    return {**SessionState.model_validate({**row, **opened}).model_dump(), **whose}
+                    return {**read_state(response, opened, self._settings), **whose}
             finally:
                 response.release()
         unknown = dict.fromkeys(("idle_s", "created", "next_seq", "objects", "bytes", "peak_bytes"), 0)

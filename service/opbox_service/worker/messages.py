@@ -34,6 +34,7 @@ number (`segment`); its file descriptor travels once, with the first message tha
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -102,12 +103,21 @@ def _parsed(text: memoryview) -> Any:
 
 
 def receive(sock: socket.socket) -> tuple[bytes, int | None]:
-    """One message and the descriptor that came with it; no bytes at the end of the connection."""
-    message, ancillary, _, _ = sock.recvmsg(LARGEST, _DESCRIPTOR)
+    """One message and the descriptor that came with it; no bytes at the end of the connection.
+
+    Raises:
+        ValueError: the message was longer than LARGEST.
+    """
+    message, ancillary, flags, _ = sock.recvmsg(LARGEST, _DESCRIPTOR, socket.MSG_CMSG_CLOEXEC)
+    fd = None
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(data) >= _INT:
-            return message, int.from_bytes(data[:_INT], sys.byteorder)
-    return message, None
+            fd = int.from_bytes(data[:_INT], sys.byteorder)
+    if flags & socket.MSG_TRUNC:
+        if fd is not None:
+            os.close(fd)
+        raise ValueError(f"expected a message of at most {LARGEST} bytes, got a longer one")
+    return message, fd
 
 
 def send(sock: socket.socket, message: bytes, fds: Sequence[int] = ()) -> None:

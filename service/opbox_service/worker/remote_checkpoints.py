@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import mmap
 import os
 from collections.abc import Callable, Sequence
 from threading import Event
@@ -12,11 +11,13 @@ from typing import Any
 from opbox_protocol.errors import DeadlineError, NotReadyError, error_from_json
 
 from ..checkpoint_store import Buffer
+from ..sealed_files import map_sealed, write_sealed
+from ..store_threads import STORE_S
 
 __all__ = ["RemoteCheckpoints", "mapped"]
 
-ANSWER_S = 120.0
-"""Seconds that a write to the disk may take."""
+ANSWER_S = STORE_S + 10
+"""Seconds to wait for an answer: a little more than the API process gives the disk."""
 _SUBJECTS = {"rows": "dataset"}
 
 
@@ -38,11 +39,8 @@ class RemoteCheckpoints:
 
     def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
         """See CheckpointStore."""
-        fd = os.memfd_create("opbox-checkpoint", os.MFD_CLOEXEC)
+        fd = write_sealed("opbox-checkpoint", parts)
         try:
-            with open(os.dup(fd), "wb") as file:
-                for part in parts:
-                    file.write(part)
             if self.closing:
                 self._send({"kind": "save", "id": 0, "owner": owner, "name": name}, (fd,))
                 return
@@ -102,6 +100,6 @@ def mapped(fd: int | None, subject: str) -> memoryview:
         raise NotReadyError(f"{subject}: no more files can be opened in this process: close some")
     try:
         empty = not os.fstat(fd).st_size  # which cannot be mapped
-        return memoryview(b"" if empty else mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
+        return memoryview(b"") if empty else map_sealed(fd)
     finally:
         os.close(fd)

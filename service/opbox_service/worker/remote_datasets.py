@@ -1,4 +1,4 @@
-"""A worker's way to datasets: it has no files, so it asks the API process; DatasetRequests is the other end."""
+"""A worker's way to datasets: it has no files, so it asks the API process; StoreRequests is the other end."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..dataset_store import Buffer, NamedDataset
+from ..dataset_store import Buffer, NamedDataset, absent
+from ..sealed_files import write_sealed
 from .remote_checkpoints import RemoteCheckpoints, mapped
 
 __all__ = ["RemoteDatasets"]
 
+ROWS = "opbox-rows"
 ASKED = 1000
 """Number of blocks to ask for in one message."""
+MAX_REFERENCE = 512
+"""Maximum number of characters of a dataset's name, its owner's included."""
 
 
 class RemoteDatasets:
@@ -41,7 +45,7 @@ class RemoteDatasets:
         """See DatasetStore."""
         if not blocks or self._requests.closing:
             return
-        fd = _file(*blocks)
+        fd = write_sealed(ROWS, blocks)
         try:
             message = {"kind": "rows", "do": "keep", "id": 0, "owner": owner, "name": "", "size": len(blocks[0])}
             self._send(message, (fd,))
@@ -50,7 +54,7 @@ class RemoteDatasets:
 
     def put(self, owner: str, block: str, data: Buffer) -> None:
         """See DatasetStore."""
-        fd = _file(data)
+        fd = write_sealed(ROWS, [data])
         try:
             self._ask("put", owner, block, fds=(fd,))
         finally:
@@ -62,12 +66,14 @@ class RemoteDatasets:
 
     def find(self, owner: str, reference: str) -> NamedDataset:
         """See DatasetStore."""
+        if len(reference) > MAX_REFERENCE:
+            raise absent(reference)
         data = mapped(self._ask("find", owner, reference)[1], f"dataset {reference[:64]!r}")
         return NamedDataset.from_json(json.loads(bytes(data)))
 
     def save(self, owner: str, name: str, dataset: NamedDataset) -> None:
         """See DatasetStore."""
-        fd = _file(json.dumps(dataset.to_json()).encode())
+        fd = write_sealed(ROWS, [json.dumps(dataset.to_json()).encode()])
         try:
             self._ask("save", owner, name, fds=(fd,))
         finally:
@@ -77,16 +83,3 @@ class RemoteDatasets:
         self, do: str, owner: str, name: str, fds: tuple[int, ...] = (), **fields: Any
     ) -> tuple[dict[str, Any], int | None]:
         return self._requests.ask({"kind": "rows", "do": do, "owner": owner, "name": name, **fields}, fds)
-
-
-def _file(*parts: Buffer) -> int:
-    """A descriptor of a file without a name that has these bytes."""
-    fd = os.memfd_create("opbox-rows", os.MFD_CLOEXEC)
-    try:
-        with open(os.dup(fd), "wb") as file:
-            for part in parts:
-                file.write(part)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd

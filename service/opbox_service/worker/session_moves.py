@@ -15,11 +15,12 @@ from typing import Any
 import structlog
 
 from opbox_protocol import routes
-from opbox_protocol.errors import GoneError, InternalError, MXNetError
+from opbox_protocol.errors import GoneError, InternalError, MXNetError, NotReadyError
 
 from ..buffers import Lease
 from ..carriers import RawRequest
 from ..routes.table import ROUTES
+from ..sealed_files import Descriptor
 from ..settings import SCOPES
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
@@ -60,11 +61,15 @@ class SessionMoves:
         self._moves: dict[str, tuple[Worker, asyncio.Future[None]]] = {}
         self._left: dict[str, asyncio.Future[None]] = {}
 
-    def take(self, worker: Worker, header: dict[str, Any], image: int | None) -> None:
+    def take(self, worker: Worker, header: dict[str, Any], descriptor: Descriptor) -> None:
         """Handle a worker's message about a session that moves."""
         kind = header["kind"]
         if kind == "move":
-            assert image is not None
+            if not descriptor:
+                few = NotReadyError("the session's own process: the server has no more files to open: try again later")
+                worker.session_stays(header["session"], few)
+                return
+            image = descriptor.take()
             self._moves[header["session"]] = worker, asyncio.get_running_loop().create_future()
             self._spawn(self._move(worker, header, image))
         elif kind == "left" and header["session"] in self._left:
@@ -110,7 +115,7 @@ class SessionMoves:
             if owner is None:
                 return
             request = _request("POST", routes.SESSIONS, owner)
-            own = await self._code.adopt(request, header["device"], header["bytes"], image)
+            own = await self._code.adopt(request, id, header["device"], header["bytes"], image)
             await self._hand_over(id, worker, own)
         except MXNetError as error:
             worker.session_stays(id, error)

@@ -16,6 +16,7 @@ from opbox_protocol.errors import DeadlineError, NotReadyError
 from ..accounting.books import Books
 from ..accounting.history import ReportedMetrics
 from ..buffers import INLINE, Lease, Pool
+from ..call_threads import CallThreads
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..codec import limits_of, serve
@@ -29,7 +30,6 @@ from ..settings import Settings
 from ..stores import NO_STORES, Stores
 from ..task import Task, running
 from ..turns import PARKED, Job, Turn, Turns
-from .call_threads import CallThreads
 from .pool import Stats
 from .processes import resident_bytes
 

@@ -21,16 +21,17 @@ from ..buffers import Lease, Pool, map_shared, unmap
 from ..carriers import RawRequest, RawResponse
 from ..device_time import DeviceTimes
 from ..memory_shares import has_gpu
+from ..sealed_files import Descriptor
 from ..session.moving import MOVED, MovedError
 from ..settings import Settings
 from ..stores import NO_STORES, Stores
-from . import messages
+from . import incoming, messages
+from .allowance import Allowance
 from .channel import Channel
-from .checkpoint_requests import CheckpointRequests
-from .dataset_requests import DatasetRequests
 from .processes import resident_bytes
-from .reports import Reports, check_count, check_problem
+from .reports import Reports, check_problem
 from .spawning import environment, reason_of
+from .store_requests import StoreRequests
 
 __all__ = ["Worker"]
 
@@ -40,7 +41,7 @@ LAST_S = 0.2
 """Seconds between the end of a connection and that of its process."""
 DROPS_S = 0.2
 """Seconds between two messages that nobody asked for, at the least and on average; one comes in a second or fewer."""
-MAX_DROPS = 1000.0
+MAX_DROPS = 1000
 """Maximum burst of messages after the API process was blocked."""
 
 _log = structlog.get_logger("opbox.workers")
@@ -55,6 +56,7 @@ class Worker:
         settings: its own.
         reason: why the process ended, in words.
         whose: the owner and the device that its time is counted for; None where sessions share it, which tells.
+        only_session: the id of its session, if it can have no other.
 
     Args:
         settings: passed on, without the tokens.
@@ -63,7 +65,7 @@ class Worker:
         books: record what its sessions have, and what code they are sent.
         stores: where its sessions' checkpoints and datasets are.
         on_session_end: called with a session's id and why it ended.
-        on_move: called with what it says of a session that is to move (`messages`), and the session's image or None.
+        on_move: called with what it says of a session that is to move (`messages`), and the session's image.
         share: of the memory of every device, what its sessions may have.
 
     Attributes:
@@ -79,20 +81,20 @@ class Worker:
         stores: Stores = NO_STORES,
         on_session_end: Callable[[str, str], None] = lambda session, reason: None,
         share: float = 1.0,
-        on_move: Callable[[Worker, dict[str, Any], int | None], None] | None = None,
+        on_move: Callable[[Worker, dict[str, Any], Descriptor], None] | None = None,
     ) -> None:
         self.settings = settings
         self._on_move = on_move
         self.share = share
         self.user = 0
         self._books = books
-        self._reports = Reports(self, books)
+        self._reports = Reports(self, books, device_times)
         self._on_session_end = on_session_end
-        self._checkpoints = CheckpointRequests(stores.checkpoints, self._stored)
-        self._datasets = DatasetRequests(stores.datasets, self._stored)
+        self._requests = self._store_requests(stores)
         self._on_end = on_end
         self._device_times = device_times
         self.whose: tuple[str, str] | None = None
+        self.only_session: str | None = None
         self._loop = asyncio.get_running_loop()
         self._pool = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._answers: dict[int, memoryview] = {}
@@ -105,7 +107,7 @@ class Worker:
         self._pidfd: int | None = None
         self._reason = ""
         self.reason = ""
-        self._dropped_at, self._drops = self._loop.time(), 1.0
+        self._drops = Allowance(MAX_DROPS, 1 / DROPS_S, 1.0)
         self.sessions = 0
         self.ended = False
         self.stopping = False
@@ -118,6 +120,15 @@ class Worker:
     def ready(self) -> bool:
         """True if the worker accepts calls."""
         return self._started.done() and not self.ended and not self.stopping
+
+    @property
+    def calls(self) -> int:
+        """The number of calls that were made to it."""
+        return self._last
+
+    def most_bytes(self, device: str) -> int:
+        """Maximum bytes of a device that its sessions can have."""
+        return incoming.MAX_COUNT
 
     @property
     def busy(self) -> bool:
@@ -192,6 +203,7 @@ class Worker:
     async def stop(self, grace_s: float) -> None:
         """Let the process finish accepted work, then stop it; kill it after `grace_s` seconds."""
         self.stopping = True
+        until = self._loop.time() + grace_s + 1
         if self.ended:
             return
         if self._channel is not None:
@@ -201,8 +213,7 @@ class Worker:
         except TimeoutError:
             self.kill()
             await self._exited
-        await self._checkpoints.finish()
-        await self._datasets.finish()
+        await self._requests.finish(until - self._loop.time())
 
     def announce_stop(self) -> None:
         """Save the sessions that asked for checkpoints, before a stop."""
@@ -311,16 +322,19 @@ class Worker:
 
     # -- the connection -----------------------------------------------------------------------------------------
 
-    def _send(self, message: dict[str, Any], inline: bytes | memoryview = b"", fds: tuple[int, ...] = ()) -> None:
+    def _send(
+        self,
+        message: dict[str, Any],
+        inline: bytes | memoryview = b"",
+        fds: tuple[int, ...] = (),
+        sent: Callable[[], None] = lambda: None,
+    ) -> None:
         assert self._channel is not None
-        self._channel.send(messages.write(message, inline), fds)
+        self._channel.send(messages.write(message, inline), fds, sent)
 
-    def _refuse(self) -> None:
-        """End a process that sent a malformed message: code of a session's may write what it likes."""
-        _log.error("a worker sent what is no message; ending it", pid=self.pid, exc_info=True)
-        self._malformed()
-
-    def _malformed(self) -> None:
+    def _refuse(self, error: Exception) -> None:
+        """End a process that sent a malformed message."""
+        _log.error("a worker sent what is no message; ending it", pid=self.pid, exc_info=error)
         self.kill()
 
     def _disconnected(self) -> None:
@@ -334,50 +348,49 @@ class Worker:
         self._loop.call_later(LAST_S, self.kill)
 
     def _take(self, message: bytes, fd: int | None) -> None:
-        header, inline = messages.read(message)
-        if header["kind"] in ("save", "load", "rows"):
-            requests = self._datasets if header["kind"] == "rows" else self._checkpoints
-            requests.take(header, fd, self.whose[0] if self.whose is not None else header["owner"])
-            return
-        if self._on_move is not None and header["kind"] in ("move", "left"):
-            self._on_move(self, header, fd)
-            return
-        if fd is not None and header["kind"] != "answer":
-            os.close(fd)
-        self.sessions = header.get("sessions", self.sessions)
-        if header["kind"] == "answer":
-            if self.whose is None and "times" in header:
-                self._device_times.add_rows(header["times"])
-            self._take_answer(header, inline, fd)
-        elif header["kind"] == "ready":
-            self._started.set_result(None)
-        elif header["kind"] == "failed" and not self._started.done():
-            self._reason = header["reason"]
-        elif header["kind"] == "drop" and (self.stopping or self._may_drop()):
-            self._forget(header["segments"])
-            self._device_times.add_rows(header["times"], self.whose)
-            self._on_times()
-        elif header["kind"] == "account":
-            self._reports.take_memory(header["memory"])
-            if self.whose is None:
-                for id, reason in header["ended"]:
-                    self._on_session_end(id, reason)
-        elif header["kind"] == "reported":
-            self._reports.take_values(header["rows"])
-        elif header["kind"] == "uploaded":
-            self._reports.take_uploads(header)
-        else:
-            raise ValueError(f"unexpected message {header['kind']!r}")
+        with Descriptor(fd) as descriptor:
+            header, inline = self._read(message)
+            kind = header["kind"]
+            if kind == "answer":
+                self._take_answer(header, inline, descriptor)
+            elif kind in ("save", "load", "rows"):
+                self._requests.take(header, descriptor, self._owner_of(header))
+            elif kind in ("move", "left"):
+                if self._on_move is None:
+                    raise ValueError(f"unexpected message {kind!r}")
+                self._on_move(self, header, descriptor)
+            elif kind == "ready" and not self._started.done():
+                self._started.set_result(None)
+            elif kind == "failed" and not self._started.done():
+                self._reason = header["reason"]
+            elif kind == "drop" and (self.stopping or self._drops.take()):
+                self.sessions = header["sessions"]
+                self._forget(header["segments"])
+                self._reports.take_times(header["times"])
+                self._on_times()
+            elif kind == "account":
+                self._reports.take_memory(header["memory"])
+                if self.whose is None:
+                    for id, reason in header["ended"]:
+                        self._on_session_end(id, reason)
+            elif kind == "reported":
+                self._reports.take_values(header["rows"])
+            elif kind == "uploaded":
+                self._reports.take_uploads(header)
+            else:
+                raise ValueError(f"unexpected message {kind!r}")
 
-    def _may_drop(self) -> bool:
-        """True if another message that nobody asked for may come; what came while nobody read it has had its time."""
-        now = self._loop.time()
-        self._drops = min(MAX_DROPS, self._drops + (now - self._dropped_at) / DROPS_S)
-        self._dropped_at = now
-        if self._drops < 1:
-            return False
-        self._drops -= 1
-        return True
+    def _read(self, message: bytes) -> tuple[dict[str, Any], memoryview]:
+        """A message's object, and the bytes behind it; ValueError when it has another form."""
+        return incoming.read(message)
+
+    def _owner_of(self, header: dict[str, Any]) -> str:
+        """The owner for whom a message asks."""
+        owner: str = header["owner"]
+        return owner
+
+    def _store_requests(self, stores: Stores) -> StoreRequests:
+        return StoreRequests(stores, self._stored)
 
     def _on_times(self) -> None:
         """Count the times of calls that the process reports."""
@@ -389,33 +402,58 @@ class Worker:
             if view is not None:
                 unmap(view)
 
-    def _take_answer(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> None:
-        number = header["segment"]
-        if fd is not None:
-            self._answers[number] = map_shared(fd)
-        header_length = header["header_length"]
-        if header_length is not None:
-            check_count(header_length)
-        response = RawResponse(check_count(header["status"]), [inline], header_length, check_count(header["commands"]))
-        if header.get("queue") is not None:
+    def _take_answer(self, header: dict[str, Any], inline: memoryview, descriptor: Descriptor) -> None:
+        id, number, header_length = header["id"], header["segment"], header["header_length"]
+        if id not in self._pending:
+            raise ValueError(f"expected an answer to a call, got one to none ({id})")
+        answered, request, timer = self._pending[id]
+        if number is None:
+            body = inline
+        else:
+            if descriptor:
+                self._map(number, descriptor)
+            if number not in self._answers or header["size"] > len(self._answers[number]) or len(inline):
+                raise ValueError(f"expected {header['size']} bytes in a shared buffer, got fewer")
+            body = self._answers[number][: header["size"]]
+        if header_length is not None and header_length > len(body):
+            raise ValueError(f"expected {header_length} bytes of JSON in an answer, got {len(body)}")
+        response = RawResponse(header["status"], [body], header_length, header["commands"])
+        if header["queue"] is not None:
             before, wait_s = header["queue"]
-            response.queue = check_count(before), float(wait_s)
+            response.queue = before, float(wait_s)
         if header.get("problem") is not None:
             response.problem = check_problem(header["problem"])
+        self._check_answer(request, response)
         if number is not None:
-            response.parts = [self._answers[number][: header["size"]]]
             response.release = partial(self._give_back, number)
-        answered, request, timer = self._pending.pop(header["id"])
+        self.sessions = header["sessions"]
+        if self.whose is None and "times" in header:
+            self._reports.take_times(header["times"])
+        del self._pending[id]
         timer.cancel()
+        self._hand_over(answered, request, response)
+
+    def _check_answer(self, request: RawRequest, response: RawResponse) -> None:
+        """Raise ValueError for an answer that the route has not."""
+
+    def _map(self, number: int, descriptor: Descriptor) -> None:
+        """Map a new buffer of answers; ValueError when it is none, or one too many."""
+        if number in self._answers:
+            raise ValueError(f"expected a new shared buffer, got number {number} again")
+        self._answers[number] = map_shared(descriptor.take())
+
+    def _hand_over(self, answered: asyncio.Future[RawResponse], request: RawRequest, response: RawResponse) -> None:
+        """Give an answer to who waits for it."""
         # A process cannot choose what browsers take its answer for: the route says it.
         if request.route.answer is None and response.status == request.route.status:
             response.content_type = request.route.media_type
         if response.status == MOVED and self._on_move is not None:
-            seq = json.loads(bytes(inline))["detail"]["seq"]
+            seq = json.loads(bytes(response.body))["detail"]["seq"]
             if not answered.done():
+                response.release()
                 answered.set_exception(MovedError(seq))
                 return
-            self._on_move(self, {"kind": "void", "request": request, "seq": seq}, None)
+            self._on_move(self, {"kind": "void", "request": request, "seq": seq}, Descriptor(None))
         request.release()
         if answered.done():
             if response.problem is not None:  # nobody waits for it any more, so that no other line has it
@@ -435,9 +473,18 @@ class Worker:
             status, header = error_to_json(error)
             self._send({"kind": "stay", "session": id, "status": status, "error": header})
 
-    def _stored(self, answer: dict[str, Any], fds: tuple[int, ...]) -> None:
-        if not self.ended and not self.stopping:
-            self._send({"kind": "stored", **answer}, fds=fds)
+    def _stored(self, answer: dict[str, Any], fds: tuple[int, ...], done: Callable[[], None]) -> None:
+        """Send the answer to a request for stored files, then close its descriptors."""
+
+        def sent() -> None:
+            for fd in fds:
+                os.close(fd)
+            done()
+
+        if self.ended or self.stopping:
+            sent()
+        else:
+            self._send({"kind": "stored", **answer}, fds=fds, sent=sent)
 
     def _give_back(self, number: int) -> None:
         if not self.ended:

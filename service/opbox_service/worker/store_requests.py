@@ -1,0 +1,232 @@
+"""Serves a worker's requests for checkpoints and datasets, as it has no files; RemoteCheckpoints is its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import structlog
+
+from opbox_protocol.errors import MXNetError, NotReadyError, UnsupportedError, error_to_json
+
+from ..checkpoint_store import check_available
+from ..dataset_store import FileDatasets, NamedDataset
+from ..sealed_files import Descriptor, check_sealed, pieces_of, write_sealed
+from ..store_threads import GoOn
+from ..stores import Stores
+
+__all__ = ["OF_CODE", "StoreRequests"]
+
+REQUESTS = 256
+"""Maximum number of a worker's requests at a time."""
+PENDING_BYTES = 512 << 20
+"""Bytes of a worker's blocks that wait to be kept; what comes beyond that is left out."""
+DOCUMENT_BYTES = 64 << 20
+"""Maximum bytes of a named dataset's description."""
+
+Answer: TypeAlias = "tuple[Any, tuple[int, ...]]"
+"""A value, and descriptors."""
+Work: TypeAlias = "Callable[[Stores, str, Mapping[str, Any], int | None, int, GoOn], Answer]"
+"""Serves a request: the stores, the owner, the request, its file and that file's size, and what stops the work."""
+
+_log = structlog.get_logger("opbox.workers")
+
+
+def _save_checkpoint(
+    stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn
+) -> Answer:
+    check_available(stores.checkpoints).save_file(owner, header["name"], _file(fd, header), size, go_on)
+    return None, ()
+
+
+def _load_checkpoint(
+    stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn
+) -> Answer:
+    return None, (check_available(stores.checkpoints).open(owner, header["name"]),)
+
+
+def _missing(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn) -> Answer:
+    return _datasets(stores).missing(owner, header["blocks"]), ()
+
+
+def _keep(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn) -> Answer:
+    if fd is not None:
+        _datasets(stores).keep_file(owner, fd, size, max(1, header["size"]), go_on)
+    return None, ()
+
+
+def _put(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn) -> Answer:
+    _datasets(stores).put_file(owner, header["name"], _file(fd, header), size, go_on)
+    return None, ()
+
+
+def _load(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn) -> Answer:
+    return None, (_datasets(stores).open(owner, header["name"]),)
+
+
+def _find(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn) -> Answer:
+    text = json.dumps(_datasets(stores).find(owner, header["name"]).to_json()).encode()
+    return None, (write_sealed("opbox-dataset", [text]),)
+
+
+def _save(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn) -> Answer:
+    text = b"".join(pieces_of(_file(fd, header), 0, min(size, DOCUMENT_BYTES), go_on))
+    _datasets(stores).save(owner, header["name"], NamedDataset.from_json(json.loads(text)))
+    return None, ()
+
+
+def _datasets(stores: Stores) -> FileDatasets:
+    if stores.datasets is None:
+        raise UnsupportedError("datasets: expected a server with a store of them, got one without")
+    return stores.datasets
+
+
+def _file(fd: int | None, header: Mapping[str, Any]) -> int:
+    """The request's file; NotReadyError where this process had no place for its descriptor."""
+    if fd is None:
+        raise NotReadyError(f"{_subject(header)}: the server has no more files to open: try again in a moment")
+    return fd
+
+
+WORK: Mapping[tuple[str, str], tuple[Work, bool]] = {
+    ("save", ""): (_save_checkpoint, True),
+    ("load", ""): (_load_checkpoint, False),
+    # Whoever asks what there is sees what it sent before to be kept.
+    ("rows", "missing"): (_missing, True),
+    ("rows", "keep"): (_keep, True),
+    ("rows", "put"): (_put, True),
+    ("rows", "load"): (_load, False),
+    ("rows", "find"): (_find, False),
+    ("rows", "save"): (_save, True),
+}
+"""What serves a request of a kind, by what it is to do; and whether it waits for the owner's writing."""
+WITH_FILES = (("save", ""), ("rows", "keep"), ("rows", "put"), ("rows", "save"))
+OF_CODE = frozenset(WORK) - {("rows", "put"), ("rows", "save")}
+"""What a process for code asks for; the rest belongs to routes that other workers serve."""
+
+
+class StoreRequests:
+    """Serves one worker.
+
+    Args:
+        stores: of the server.
+        answer: sends a request's answer with its descriptors, which it closes; then calls a function.
+        allowed: what the worker may ask for, of WORK.
+        most: how many requests it may have at a time, and most_bytes: of files that wait to be saved.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        answer: Callable[[dict[str, Any], tuple[int, ...], Callable[[], None]], None],
+        allowed: frozenset[tuple[str, str]] = frozenset(WORK),
+        most: int = REQUESTS,
+        most_bytes: int | None = None,
+    ) -> None:
+        self._stores = stores
+        self._answer = answer
+        self._allowed = allowed
+        self._most = most
+        self._most_bytes = most_bytes
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending = 0
+        self.pending_bytes = 0
+        """Memory of the files that wait to be saved."""
+
+    def take(self, header: dict[str, Any], descriptor: Descriptor, owner: str) -> None:
+        """Serve a request by a thread.
+
+        Raises:
+            ValueError: it is no request of this worker's, its file might change meanwhile, or it is one too many.
+        """
+        do = header.get("do", "")
+        place = header["kind"], do
+        if place not in self._allowed:
+            raise ValueError(f"unexpected request {' '.join(place)!r:.80}")
+        fd, size, memory = None, 0, 0
+        if descriptor:
+            if place not in WITH_FILES:
+                raise ValueError(f"{_subject(header)}: expected no descriptor, got one")
+            fd = descriptor.take()
+            try:
+                size = check_sealed(fd)
+                memory = os.fstat(fd).st_blocks * 512
+                if not self._has_space(do, memory):
+                    os.close(fd)
+                    return
+            except BaseException:
+                os.close(fd)
+                raise
+        elif self._pending >= self._most:
+            raise ValueError(f"expected at most {self._most} requests for stored files at a time, got more")
+        self._pending += 1
+        self.pending_bytes += memory
+        task = asyncio.get_running_loop().create_task(self._serve(header, owner, fd, size, memory))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _has_space(self, do: str, memory: int) -> bool:
+        """Return whether to take a file with so much memory; False for blocks that are left out.
+
+        Raises:
+            ValueError: it is one too many, or too large.
+        """
+        if do == "keep":
+            return self._pending < self._most and self.pending_bytes + memory <= PENDING_BYTES
+        if self._pending >= self._most:
+            raise ValueError(f"expected at most {self._most} requests for stored files at a time, got more")
+        if self._most_bytes is not None and self.pending_bytes + memory > self._most_bytes:
+            raise ValueError(f"expected at most {self._most_bytes} bytes to save at a time, got more")
+        return True
+
+    async def finish(self, seconds: float) -> None:
+        """Wait until what is under way is done, for so many seconds; what is not done then is given up."""
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=max(0.0, seconds))
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _serve(self, header: dict[str, Any], owner: str, fd: int | None, size: int, memory: int) -> None:
+        answer: dict[str, Any] = {"id": header["id"], "status": 200, "error": {}}
+        fds: tuple[int, ...] = ()
+        work, writes = WORK[header["kind"], header.get("do", "")]
+        try:
+            answer["value"], fds = await self._stores.threads.run(
+                owner,
+                _subject(header),
+                partial(work, self._stores, owner, header, fd, size),
+                writes=writes,
+                fd=fd,
+                discard=_close,
+            )
+        except asyncio.CancelledError:
+            self._sent(memory)
+            raise
+        except Exception as problem:
+            if not isinstance(problem, MXNetError):
+                _log.error("a request for stored files failed", kind=header["kind"], exc_info=problem)
+            answer["status"], answer["error"] = error_to_json(problem)
+        if header["id"]:
+            self._answer(answer, fds, partial(self._sent, memory))
+        else:
+            self._sent(memory)
+
+    def _sent(self, memory: int) -> None:
+        """A request has been answered, and its answer read."""
+        self._pending -= 1
+        self.pending_bytes -= memory
+
+
+def _subject(header: Mapping[str, Any]) -> str:
+    kind = "dataset" if header["kind"] == "rows" else "checkpoint"
+    return f"{kind} {header['name'][:64]!r}"
+
+
+def _close(answer: Answer) -> None:
+    for fd in answer[1]:
+        os.close(fd)
