@@ -67,8 +67,11 @@ BREACHES: dict[str, tuple[bytes, str]] = {
     "no object": (message([1]), "expected an object"),
     "an unknown kind": (message({"kind": "no such"}), "unexpected message 'no such'"),
     "a kind of no text": (message({"kind": ["save"]}), "unexpected message"),
-    "a kind of other workers": (message({"kind": "left", "session": ID}), "none of a process for code"),
-    "a move": (message({"kind": "move", "session": ID, "owner": "ann", "device": "cpu", "bytes": 1}), "none of"),
+    "a kind of other workers": (message({"kind": "left", "session": ID}), "unexpected message 'left'"),
+    "a move": (
+        message({"kind": "move", "session": ID, "owner": "ann", "device": "cpu", "bytes": 1}),
+        "unexpected message 'move'",
+    ),
     "ready again": (message({"kind": "ready", "pid": 1}), "unexpected message 'ready'"),
     "failed late": (message({"kind": "failed", "reason": "r"}), "unexpected message 'failed'"),
     "a field too many": (message({**SAVE, "more": 1}), "expected no further fields"),

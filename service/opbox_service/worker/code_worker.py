@@ -328,7 +328,7 @@ class CodeWorker(Worker):
         self._condemn("protocol", UserCodeError, f"wrote on the connection of its process ({reason})")
 
     def _read(self, message: bytes) -> tuple[dict[str, Any], memoryview]:
-        header, inline = incoming.read(message, of_code=True)
+        header, inline = incoming.read(message)
         if header["kind"] in REPORTING and not self._unasked.take():
             raise ValueError(f"{header['kind']}: expected fewer messages, got one too many")
         return header, inline

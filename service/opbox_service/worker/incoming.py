@@ -1,4 +1,4 @@
-"""What a worker may send, kind by kind: fields, types, sizes. A process with a session's code may send anything."""
+"""What a process for code may send, kind by kind: fields, types, sizes. Its session's code may send anything."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ MAX_TEXT = 512
 """Maximum number of characters of a name."""
 REASON = 4000
 """Maximum number of characters of a sentence."""
-ROWS = 1 << 16
-"""Maximum number of rows of a list; the message's size is the narrower limit."""
-PROBLEM_BYTES = 1 << 15
-"""Bytes of an answer's JSON, which may have an exception for the log."""
 
 Check: TypeAlias = "Callable[[Any], bool]"
 
@@ -43,7 +39,7 @@ def _is_sentence(value: Any) -> bool:
 
 
 def _is_list(value: Any) -> bool:
-    return type(value) is list and len(value) <= ROWS
+    return type(value) is list
 
 
 def _are_counts(value: Any) -> bool:
@@ -68,22 +64,23 @@ class Form:
     """The form of a kind of messages.
 
     Attributes:
-        fields: that a message must have, and optional: that it may have.
-        max_bytes: of its JSON.
+        max_bytes: of a message's JSON.
+        fields: that it must have, and optional: that it may have.
         body: whether further bytes may follow.
     """
 
+    max_bytes: int
     fields: Mapping[str, Check]
     optional: Mapping[str, Check] = field(default_factory=dict)
-    max_bytes: int = 1 << 14
     body: bool = False
 
 
 _STORED: Mapping[str, Check] = {"id": _is_count, "owner": _is_text, "name": _is_text}
 FORMS: Mapping[str, Form] = {
-    "ready": Form({"pid": _is_count}),
-    "failed": Form({"reason": _is_sentence}),
+    "ready": Form(1 << 10, {"pid": _is_count}),
+    "failed": Form(1 << 14, {"reason": _is_sentence}),
     "answer": Form(
+        1 << 15,  # an exception for the log takes half of that at the most
         {
             "id": _is_count,
             "status": _is_count,
@@ -94,44 +91,24 @@ FORMS: Mapping[str, Form] = {
             "sessions": _is_count,
             "queue": _is_queue,
         },
-        {"problem": _is_list, "times": _is_list},
-        # Of the times of very many owners, those of a second may come with one answer.
-        messages.LARGEST,
+        {"problem": _is_list},
         body=True,
     ),
-    "drop": Form({"segments": _are_counts, "sessions": _is_count, "times": _is_list}, max_bytes=messages.LARGEST),
-    "account": Form({"ended": _is_list, "memory": _is_list}, max_bytes=messages.LARGEST),
-    "reported": Form({"rows": _is_list}, max_bytes=messages.LARGEST),
-    "uploaded": Form(
-        {"owner": _is_text, "session": _is_text, "rows": _is_list, "more": _is_count}, max_bytes=messages.LARGEST
-    ),
-    "move": Form({"session": _is_text, "owner": _is_text, "device": _is_text, "bytes": _is_count}),
-    "left": Form({"session": _is_text}),
-    "save": Form(_STORED),
-    "load": Form(_STORED),
-    "rows": Form({**_STORED, "do": _is_text}, {"size": _is_count, "blocks": _are_names}, messages.LARGEST),
+    "drop": Form(1 << 16, {"segments": _are_counts, "sessions": _is_count, "times": _is_list}),
+    "account": Form(1 << 14, {"ended": _is_list, "memory": _is_list}),
+    "reported": Form(messages.LARGEST, {"rows": _is_list}),
+    "uploaded": Form(1 << 16, {"owner": _is_text, "session": _is_text, "rows": _is_list, "more": _is_count}),
+    "save": Form(1 << 12, _STORED),
+    "load": Form(1 << 12, _STORED),
+    "rows": Form(messages.LARGEST, {**_STORED, "do": _is_text}, {"size": _is_count, "blocks": _are_names}),
 }
-OF_CODE: Mapping[str, int] = {
-    "ready": 1 << 10,
-    "failed": 1 << 14,
-    "answer": PROBLEM_BYTES,
-    "drop": 1 << 16,
-    "account": 1 << 14,
-    "reported": messages.LARGEST,
-    "uploaded": 1 << 16,
-    "save": 1 << 12,
-    "load": 1 << 12,
-    "rows": messages.LARGEST,
-}
-"""The kinds that a process for code sends, and the maximum bytes of their JSON."""
 
 
-def read(message: bytes, *, of_code: bool = False) -> tuple[dict[str, Any], memoryview]:
-    """Read a worker's message: its object, and the bytes behind that.
+def read(message: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Read a message of a process for code: its object, and the bytes behind that.
 
     Args:
         message: as it came.
-        of_code: whether a process for code has sent it.
 
     Raises:
         ValueError: it has another form.
@@ -139,20 +116,16 @@ def read(message: bytes, *, of_code: bool = False) -> tuple[dict[str, Any], memo
     length = int.from_bytes(message[:4], "little")
     if 4 + length > len(message):
         raise ValueError(f"expected {length} bytes of JSON, got {len(message) - 4}")
-    if of_code:
-        check_bounds(memoryview(message)[4 : 4 + length])
+    check_bounds(memoryview(message)[4 : 4 + length])
     header, inline = messages.read(message)
     if type(header) is not dict:
         raise ValueError(f"expected an object, got {header!r:.80}")
     kind = header.get("kind")
     form = FORMS.get(kind) if type(kind) is str else None
-    if form is None:
+    if form is None or type(kind) is not str:
         raise ValueError(f"unexpected message {kind!r:.80}")
-    assert type(kind) is str
-    most = OF_CODE.get(kind, -1) if of_code else form.max_bytes
-    if length > most:
-        what = f"at most {most} bytes" if most >= 0 else "none of a process for code"
-        raise ValueError(f"{kind}: expected {what}, got {length} bytes")
+    if length > form.max_bytes:
+        raise ValueError(f"{kind}: expected at most {form.max_bytes} bytes, got {length}")
     if len(inline) > (INLINE if form.body else 0):
         raise ValueError(f"{kind}: expected fewer bytes behind the object, got {len(inline)}")
     _check_fields(kind, form, header)

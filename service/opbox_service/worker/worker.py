@@ -25,9 +25,10 @@ from ..sealed_files import Descriptor
 from ..session.moving import MOVED, MovedError
 from ..settings import Settings
 from ..stores import NO_STORES, Stores
-from . import incoming, messages
+from . import messages
 from .allowance import Allowance
 from .channel import Channel
+from .incoming import MAX_COUNT
 from .processes import resident_bytes
 from .reports import Reports, check_problem
 from .spawning import environment, reason_of
@@ -128,7 +129,7 @@ class Worker:
 
     def most_bytes(self, device: str) -> int:
         """Maximum bytes of a device that its sessions can have."""
-        return incoming.MAX_COUNT
+        return MAX_COUNT
 
     @property
     def busy(self) -> bool:
@@ -381,8 +382,8 @@ class Worker:
                 raise ValueError(f"unexpected message {kind!r}")
 
     def _read(self, message: bytes) -> tuple[dict[str, Any], memoryview]:
-        """A message's object, and the bytes behind it; ValueError when it has another form."""
-        return incoming.read(message)
+        """A message's object, and the bytes behind it; ValueError when it is none."""
+        return messages.read(message)
 
     def _owner_of(self, header: dict[str, Any]) -> str:
         """The owner for whom a message asks."""
