@@ -52,10 +52,10 @@ $(VENV)/.fuzzing: $(READY) .ci/fuzzing.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/fuzzing.txt
 	@touch $@
 
-fuzz: $(VENV)/.fuzzing  ## send hostile frames, JSON, graphs, commands and operators, FUZZ (100) times as long as make test
+fuzz: $(VENV)/.fuzzing  ## send hostile frames, JSON, graphs, commands, operators and messages of code, FUZZ (100) times as long as make test
 	OPBOX_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -n $(JOBS) --timeout 0 tests/service/test_wire_fuzz.py \
 	  tests/service/test_graph_fuzz.py tests/service/test_json_pieces.py tests/fuzz $(ARGS)
-	for target in frames json graphs commands operators; do mkdir -p .fuzz/$$target && $(BIN)/python \
+	for target in frames json graphs commands operators code_messages; do mkdir -p .fuzz/$$target && $(BIN)/python \
 	  -m tests.fuzz.coverage $$target .fuzz/$$target -max_total_time=$(or $(FUZZ),60) -rss_limit_mb=4096 \
 	  -artifact_prefix=.fuzz/ || exit 1; done
 

@@ -7,7 +7,7 @@ import socket
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,13 +61,16 @@ class Box:
         host, port = self.live.url.removeprefix("http://").split(":")
         return socket.create_connection((host, int(port)), timeout=timeout)
 
-    def run_code(self, function: Callable[[], object], owner: str = "py") -> tuple[Session, Got]:
+    def run_code(
+        self, function: Callable[[], object], owner: str = "py", *, needs: Sequence[Callable[..., object]] = ()
+    ) -> tuple[Session, Got]:
         """Run a function's source in a code process of the owner's; "y" of the answer is what it returns, as text.
 
-        The function imports what it uses.
+        The function imports what it uses; the functions that it `needs` go with it.
         """
         session = self.live.session(owner)
-        source = textwrap.dedent(inspect.getsource(function))
+        parts = (textwrap.dedent(inspect.getsource(part)) for part in (*needs, function))
+        source = "\n".join(("from __future__ import annotations", *parts))
         bundle = Definition("Custom", "attack", operator_of_the_attacker.AttackProp).source()
         define = {"do": "define", "op": "Custom", "op_type": "attack", "sha256": bundle.sha256, "bundle": bundle.json()}
         attrs = {"op_type": "attack", "__code__": bundle.sha256, "source": source, "name": function.__name__}

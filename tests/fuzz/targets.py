@@ -26,6 +26,7 @@ from opbox_service.task import Task, running
 from tests.cases import Case, all_cases
 from tests.contract.live import FC, symbol, var
 from tests.forged_checkpoints import FURTHER, forged, parts_of
+from tests.fuzz.code_messages import code_messages
 from tests.fuzz.draws import VALUES, Draws, arrays_of, hostile_array, hostile_value
 
 __all__ = ["TARGETS", "Fault", "check"]
@@ -373,6 +374,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
     "commands": commands,
     "checkpoints": checkpoints,
     "operators": operators,
+    "code_messages": code_messages,
 }
 
 

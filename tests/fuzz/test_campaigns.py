@@ -17,7 +17,7 @@ from tests.fuzz.targets import TARGETS, Fault, check
 from tests.fuzzing import FUZZ
 
 SLICE = {"frames": 400, "json": 400, "graphs": 60, "commands": 40, "checkpoints": 40, "operators": 120}
-"""Inputs of each campaign: about five seconds."""
+"""Inputs of each campaign: about six seconds."""
 
 
 @pytest.fixture(autouse=True)
