@@ -24,6 +24,7 @@ SERVICE = [
     "call_threads",
     "sealed_files",
     "owner_locks",
+    "token_hashes",
     "settings",
     "validation",
     "json_pieces",

@@ -116,13 +116,14 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         settings: with at least one token; without any, no request but liveness is answered.
         routes: the calls that it takes; worker processes take those of `routes.table`.
     """
+    plain, settings = settings, settings.without_plain_tokens()
     if not settings.page:
         routes = RouteTable(route for route in routes if route.tag != PAGE)
     processes = settings.isolation == "process"
     accounts = Accounts(settings)
     stores = open_stores(settings, accounts)
     books = Books(settings, accounts, stores.used)
-    tokens = Tokens(settings, accounts, books.tokens_read)
+    tokens = Tokens(plain, accounts, books.tokens_read)
     pool: WorkerPool = (
         ProcessPool(settings, books, stores) if processes else ThreadPool(settings, routes, books, stores)
     )

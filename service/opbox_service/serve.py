@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import secrets
 import signal
 import socket
 import subprocess
@@ -37,13 +36,13 @@ from opbox_protocol.errors import MXNetError
 
 from .allocator import tune_allocator
 from .api.http_protocol import HttpProtocol
-from .api.token_files import read_token, read_tokens
 from .app import create_app
 from .listening import listen, notify
 from .logs import configure
 from .memory_shares import within_machine
 from .selfcheck.first_use import start_check
 from .settings import Settings, check_environment
+from .token_hashes import new_token
 from .validation import explain
 from .worker.orphans import adopt_strays
 
@@ -62,8 +61,9 @@ class Server(uvicorn.Server):
         self.socket, self._shared = listen(settings)
         if self._shared:
             settings = settings.model_copy(update={"host": str(self.socket.getsockname()[0])})
-        self.settings, self._made_token = _with_token(within_machine(settings))
+        self.settings, self._new_token = _with_token(within_machine(settings))
         self.middleware = create_app(self.settings)
+        self.settings = self.settings.without_plain_tokens()
         self._announce = announce
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,25 +91,12 @@ class Server(uvicorn.Server):
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
-    def token(self) -> str:
-        """A token that it takes, with every scope where there is one."""
-        settings = self.settings
-        if settings.token is not None:
-            return settings.token.get_secret_value()
-        if settings.token_file is not None:
-            return read_token(settings.token_file)
-        further = settings.tokens or (
-            read_tokens(settings.tokens_file).tokens if settings.tokens_file is not None else ()
-        )
-        return further[0].token.get_secret_value()
-
-    @property
     def page(self) -> str:
         """The page's address, which signs in by itself where the token was made here: nobody knows it yet."""
         host, port = self.socket.getsockname()[:2]
         address = ipaddress.ip_address(host)
         name = socket.gethostname() if address.is_unspecified else f"[{host}]" if address.version == 6 else host
-        return f"http://{name}:{port}/" + (f"?token={self.token}" if self._made_token else "")
+        return f"http://{name}:{port}/" + (f"?token={self._new_token}" if self._new_token else "")
 
     @property
     def place(self) -> str:
@@ -144,11 +131,11 @@ class Server(uvicorn.Server):
                 say(f"GPU: {gpu.line}", warns=gpu.incomplete)
         await super().startup(sockets)
         begin_tending()
-        if self._made_token:
-            token_store.write(self.url, self.token)
+        if self._new_token:
+            token_store.write(self.url, self._new_token)
         if self._announce:
             print(f"opbox serving on {self.url}", flush=True)
-            print(f"token: {self.token}" if self._made_token else "token: as configured", flush=True)
+            print(f"token: {self._new_token or 'as configured'}", flush=True)
             if self.settings.page:
                 print(f"page: {self.page}", flush=True)
         notify("READY=1")
@@ -171,7 +158,7 @@ class Server(uvicorn.Server):
         if self._selfcheck is not None:
             self._selfcheck.kill()
         server.stop_by = until = time.monotonic() + self.settings.stop_grace_s
-        if self._made_token:
+        if self._new_token:
             token_store.remove(self.url)
         await self._drain(until, sockets or [])
         self.config.timeout_graceful_shutdown = max(1, round(until - time.monotonic()))
@@ -201,7 +188,7 @@ class Server(uvicorn.Server):
             saying = threading.Thread(target=say, args=("stopped at once, with what was running",), daemon=True)
             saying.start()
             server.pool.abandon()
-            if self._made_token:
+            if self._new_token:
                 token_store.remove(self.url)
             saying.join(1)  # longer than a line takes, and an end where the interrupted line has the lock
             os._exit(128 + sig)
@@ -230,11 +217,12 @@ def say(sentence: str, *, warns: bool = False) -> None:
         _log.info(sentence)
 
 
-def _with_token(settings: Settings) -> tuple[Settings, bool]:
-    """The settings with a token; whether it was made here."""
-    if settings.token is not None or settings.tokens or settings.token_file or settings.tokens_file:
-        return settings, False
-    return settings.model_copy(update={"token": SecretStr(secrets.token_hex(32))}), True
+def _with_token(settings: Settings) -> tuple[Settings, str]:
+    """The settings with a token; its text if it was made here, else an empty one."""
+    if settings.is_anybody_known:
+        return settings, ""
+    token = new_token()
+    return settings.model_copy(update={"token": SecretStr(token)}), token
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -257,7 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         item = error.errors(include_url=False)[0]
         sentence = explain(item, Settings, item["loc"])
         if item["loc"][0] in ("token", "tokens"):  # nobody is to see what it got
-            sentence = sentence.rpartition(", got ")[0]
+            sentence = sentence.partition(", got ")[0]
         raise SystemExit(f"opbox serve: {sentence}") from None
     except SettingsError as error:
         raise SystemExit(f"opbox serve: {error}: expected JSON") from None
@@ -297,6 +285,7 @@ METAVARS = {
     "str": "TEXT",
     "Path": "PATH",
     "{Path,null}": "PATH",
+    "{str,null}": "TEXT",
     "{int,auto}": "{N,auto}",
 }
 
@@ -309,9 +298,11 @@ def _add_option(parser: argparse._ActionsContainer, *names: str, **how: Any) -> 
     if kind.startswith("tuple["):
         kind = kind.removeprefix("tuple[").removesuffix(",...]")
         how |= {"nargs": "+", "action": "extend"}
-    if kind in METAVARS:
-        how["metavar"] = METAVARS[kind]
-    how["help"] = str(how["help"]).replace(" (default: ())", "").replace(" (default: null)", "")
+    if kind in METAVARS or kind.startswith("dict["):
+        how["metavar"] = METAVARS.get(kind, "JSON")
+    how["help"] = (
+        str(how["help"]).replace(" (default: ())", "").replace(" (default: null)", "").replace(" (default: {})", "")
+    )
     return parser.add_argument(*names, **how)
 
 

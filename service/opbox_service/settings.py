@@ -13,20 +13,46 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from opbox_protocol.errors import BadRequestError
 
-__all__ = ["LARGER_QUOTA", "SCOPES", "UPLOADS", "OwnerTerms", "Scope", "Settings", "Token", "check_environment"]
+from .token_hashes import SHA256, ScryptHash, sha256_of
+
+__all__ = [
+    "DEFAULT_OWNER",
+    "LARGER_QUOTA",
+    "SCOPES",
+    "UPLOADS",
+    "OwnerName",
+    "OwnerTerms",
+    "Scope",
+    "Settings",
+    "Token",
+    "check_environment",
+    "check_owner_name",
+]
 
 Scope = Literal["run", "upload-python", "upload-cuda", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "metrics", "admin"})
 UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 GIB = 1 << 30
 MAX_WORKERS = 64
+MAX_OWNER_NAME = 128
+DEFAULT_OWNER = "default"
+"""Whose the token with every scope is."""
 LARGER_QUOTA = "ask the server's administrator for a larger quota (owners in OPBOX_TOKENS_FILE)"
 """What an error advises when a quota is used up."""
 
@@ -72,13 +98,40 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
 
 
+def check_owner_name(name: str) -> str:
+    """Return the name of an owner; ValueError if it is none: it is written into logs, and hashed as UTF-8."""
+    if not 1 <= len(name) <= MAX_OWNER_NAME or not name.isprintable():
+        raise ValueError(f"1 to {MAX_OWNER_NAME} printable characters")
+    return name
+
+
+def _check_sha256(text: str) -> str:
+    if not re.fullmatch(SHA256, text):
+        raise ValueError("64 digits of 0-9 and a-f")
+    return text
+
+
+def _check_scrypt(text: str) -> str:
+    ScryptHash.parse(text)
+    return text
+
+
+OwnerName = Annotated[str, Field(min_length=1, max_length=MAX_OWNER_NAME), AfterValidator(check_owner_name)]
+
+
 class Token(BaseModel):
-    """A bearer token: `name` owns the sessions made with it; tokens with one name share them."""
+    """A bearer token, or its hash: `name` owns the sessions made with it; tokens with one name share them."""
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(min_length=1, max_length=128)
-    token: SecretStr = Field(min_length=8)
+    name: OwnerName
+    token: SecretStr | None = Field(default=None, min_length=8)
+    sha256: Annotated[str, AfterValidator(_check_sha256)] | None = Field(
+        default=None, description="SHA-256 of a random token, in the token's place."
+    )
+    scrypt: Annotated[str, AfterValidator(_check_scrypt)] | None = Field(
+        default=None, description="$scrypt$… of a token that somebody chose, in the token's place."
+    )
     scopes: frozenset[Scope] = frozenset({"run"})
     weight: float | None = Field(
         default=None, gt=0, le=1000, description="The owner's share of a worker's time, relative to others."
@@ -86,6 +139,18 @@ class Token(BaseModel):
     expires: AwareDatetime | None = Field(
         default=None, description="When the token expires, with its time zone: 2030-01-31T12:00:00Z."
     )
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Token:
+        if sum(secret is not None for secret in (self.token, self.sha256, self.scrypt)) != 1:
+            raise ValueError("one of token, sha256 and scrypt")
+        return self
+
+    def hashed(self) -> Token:
+        """Return the token with its hash in the place of its text."""
+        if self.token is None:
+            return self
+        return self.model_copy(update={"token": None, "sha256": sha256_of(self.token.get_secret_value())})
 
 
 class OwnerTerms(BaseModel):
@@ -135,6 +200,42 @@ class Settings(BaseSettings):
     tokens_file: Path | None = Field(
         default=None, description="JSON file with further tokens, and their owners' quotas; read again when it changes."
     )
+    oidc_issuer: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Issuer of OIDC's tokens, as in their claim iss; without it no such token is taken.",
+    )
+    oidc_audience: str | None = Field(
+        default=None, min_length=1, description="This server's name in the claim aud of OIDC's tokens."
+    )
+    oidc_jwks: str | None = Field(
+        default=None, min_length=1, description="The issuer's keys (JWKS): an https URL, or a file."
+    )
+    oidc_owner_claim: str = Field(
+        default="sub", min_length=1, description="Claim that names the owner; a.b is b inside of a."
+    )
+    oidc_owner_prefix: str = Field(
+        default="oidc:",
+        pattern=r"^[A-Za-z0-9._-]{1,31}:$",
+        description="Beginning of the names of OIDC's owners, which no other owner's name may have.",
+    )
+    oidc_scope_claim: str = Field(
+        default="scope", min_length=1, description="Claim with the scopes, groups or roles: a list, or words in a text."
+    )
+    oidc_scopes: dict[str, frozenset[Scope]] = Field(
+        default={},
+        description="Scopes that a value of that claim gives; empty: opbox:run gives run, and so on.",
+    )
+    oidc_leeway_s: float = Field(
+        default=30, ge=0, le=300, description="Seconds that the issuer's clock may differ from this machine's."
+    )
+    oidc_refresh_s: float = Field(
+        default=300, gt=0, le=86_400, description="Seconds between two looks at the issuer's keys."
+    )
+    oidc_stale_s: float = Field(
+        default=86_400, gt=0, description="Seconds that keys are used while the issuer cannot be reached."
+    )
+
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="Allowed names in a request's Host, such as box.example.org, *.example.org or *; "
@@ -345,6 +446,32 @@ class Settings(BaseSettings):
         # A process of a session's own works in a folder of its own.
         return tuple(path.expanduser().absolute() for path in paths)
 
+    @field_validator("oidc_jwks")
+    @classmethod
+    def _url_or_file(cls, place: str | None) -> str | None:
+        if place is None or "://" not in place:
+            return None if place is None else str(Path(place).expanduser().absolute())
+        if not re.fullmatch(r"https://[^\s]+|http://(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?(/[^\s]*)?", place):
+            raise ValueError("a file, or a URL with https (http on this machine only)")
+        return place
+
+    @property
+    def scopes_of_claims(self) -> dict[str, frozenset[Scope]]:
+        """Scopes by values of OIDC's claim. By default with a prefix: an issuer's own `admin` is not the server's."""
+        return self.oidc_scopes or {f"opbox:{scope}": frozenset({scope}) for scope in SCOPES}
+
+    @property
+    def is_anybody_known(self) -> bool:
+        """True if some token is configured."""
+        return bool(self.token or self.tokens or self.token_file or self.tokens_file or self.oidc_issuer)
+
+    def without_plain_tokens(self) -> Settings:
+        """The same settings with hashes in the place of tokens."""
+        tokens = self.tokens
+        if self.token is not None:
+            tokens = (*tokens, Token(name=DEFAULT_OWNER, token=self.token, scopes=SCOPES))
+        return self.model_copy(update={"token": None, "tokens": tuple(token.hashed() for token in tokens)})
+
     @classmethod
     def embedded(cls) -> Settings:
         """Settings without limits, for an engine inside the user's own process."""
@@ -354,6 +481,7 @@ class Settings(BaseSettings):
             tokens=(),
             token_file=None,
             tokens_file=None,
+            oidc_issuer=None,
             max_body_bytes=huge,
             max_header_bytes=huge,
             max_json_bytes=huge,

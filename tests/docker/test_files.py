@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -121,7 +122,8 @@ def test_secrets_are_written_once_and_the_server_takes_them(tmp_path: Path) -> N
     assert read_token(folder / "token") == before["token"]
     [prometheus] = read_tokens(folder / "tokens.json").tokens
     assert prometheus.scopes == {"metrics"}
-    assert prometheus.token.get_secret_value() == before["metrics-token"]
+    assert prometheus.sha256 == hashlib.sha256(before["metrics-token"].encode()).hexdigest()
+    assert before["metrics-token"] not in before["tokens.json"]
 
 
 def test_the_documents_scrape_as_the_mounted_file_does() -> None:

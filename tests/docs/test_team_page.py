@@ -6,12 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from opbox_service.api.token_files import read_tokens
 from opbox_service.settings import check_environment
+from opbox_service.token_hashes import sha256_of
 from tests.link.nginx import NGINX, needs_nginx, write_configuration
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "team.md"
@@ -24,18 +26,20 @@ def block(language: str, word: str) -> str:
     return text
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
 def test_the_lines_for_root_write_a_file_of_tokens(tmp_path: Path) -> None:
-    lines = block("", "tokens.json <<JSON").replace("/etc/opbox", str(tmp_path / "opbox"))
-    subprocess.run(["sh", "-euc", lines], check=True, timeout=60)
+    lines = block("", "opbox token new").replace("/etc/opbox", str(tmp_path / "opbox"))
+    lines = lines.replace("/opt/opbox/bin", str(Path(sys.executable).parent))
+    done = subprocess.run(["sh", "-euc", lines], check=True, timeout=60, capture_output=True, text=True)
     file = tmp_path / "opbox" / "tokens.json"
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert [token.name for token in read_tokens(file).tokens] == ["ann", "bob", "prometheus"]
+    tokens = read_tokens(file).tokens
+    assert [token.name for token in tokens] == ["ann", "bob", "prometheus"]
+    assert [token.sha256 for token in tokens] == [sha256_of(line) for line in done.stdout.split()]
 
 
 def test_the_table_of_owners_is_read(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
-    file.write_text(block("json", "owners").replace("…", "a-token-of-length"), encoding="utf-8")
+    file.write_text(block("json", "owners").replace("…", "0" * 64), encoding="utf-8")
     assert read_tokens(file).owners.keys() == {"ann", "ci"}
 
 

@@ -23,6 +23,7 @@ from opbox_service.settings import OwnerTerms, Settings, Token
 
 SECRET = "a-secret-token"
 ANN: dict[str, Any] = {"name": "ann", "token": SECRET}
+SCRYPT = "$scrypt$ln=4,r=8,p=1$c29tZSBzYWx0IGhlcmU$" + "A" * 43
 NOON = 1_900_000_000.0 - 1_900_000_000.0 % 86_400 + 43_200
 
 
@@ -63,10 +64,22 @@ def write(folder: Path, document: object) -> Path:
         ({"owners": {}}, "tokens: expected a value"),
         (
             {"tokens": [{**ANN, "scope": "run"}]},
-            "tokens.0: unknown field: expected name, token, scopes, weight, expires",
+            "tokens.0: unknown field: expected name, token, sha256, scrypt, scopes, weight, expires",
         ),
         ([{**ANN, "scopes": ["all"]}], "tokens.0.scopes.0: expected one of 'run'"),
         ([{"name": "ann", "token": "short"}], "tokens.0.token: expected 8 or more characters"),
+        ([{"name": "ann"}], "tokens.0: expected one of token, sha256 and scrypt"),
+        ([{**ANN, "sha256": "0" * 64}], "tokens.0: expected one of token, sha256 and scrypt"),
+        ([{"name": "ann", "sha256": "0" * 63}], "tokens.0.sha256: expected 64 digits of 0-9 and a-f"),
+        ([{"name": "ann", "sha256": "A" * 64}], "tokens.0.sha256: expected 64 digits of 0-9 and a-f"),
+        ([{"name": "ann", "scrypt": SECRET}], "tokens.0.scrypt: expected a hash such as $scrypt$ln=15,r=8,p=3$SALT$"),
+        (
+            [{"name": "ann", "scrypt": SCRYPT.replace("ln=4", "ln=30")}],
+            "tokens.0.scrypt: expected a hash by scrypt whose check takes at most 256 MiB and some seconds",
+        ),
+        ([{"name": "ann", "scrypt": SCRYPT}] * 9, "expected at most 8 tokens with scrypt, got 9: use random ones"),
+        ([{"name": "a\nb", "sha256": "0" * 64}], "tokens.0.name: expected 1 to 128 printable characters"),
+        ({"tokens": [], "owners": {"a\x1b": {}}}, "owners: expected names of 1 to 128 characters, got another"),
         ('[], "owners": {}', "expected a JSON list of tokens, got malformed JSON"),
         ("", "expected a JSON list of tokens, got malformed JSON"),
     ],

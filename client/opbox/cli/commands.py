@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Measure the way to the server, and what limits a step."),
     "sessions": ("server:sessions", "List sessions, or end some."),
     "usage": ("server:usage", "What you used on each day, and your quotas."),
+    "token": ("tokens:token", "Make tokens for a server, list or remove them."),
     "datasets": ("datasets:datasets", "List the datasets on the server, or delete some."),
     "ops": ("server:ops", "List the operators, or describe one."),
     "infer-shape": ("networks:infer_shape", "The shapes inside a saved symbol."),

@@ -1,23 +1,27 @@
-"""Authentication: bearer tokens, their owners, scopes and expiry."""
+"""Authentication: the hashes of bearer tokens, their owners, scopes and expiry."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import hmac
+import os
 import stat
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
+from pydantic import SecretStr
 
 from opbox_protocol.errors import AuthenticationError, BadRequestError, ForbiddenError
 
 from ..accounting.accounts import Accounts
-from ..settings import SCOPES, Scope, Settings
+from ..settings import DEFAULT_OWNER, SCOPES, Scope, Settings, Token
+from .chosen_tokens import ChosenTokens
 from .token_files import TokensFile, read_token, read_tokens
 
 __all__ = ["Identity", "Tokens"]
@@ -26,6 +30,8 @@ CALLERS = 1000
 """Number of Authorization headers whose callers are cached."""
 LOOK_S = 1.0
 """Minimum seconds between two checks of the token files for changes."""
+SHORT = 22
+"""Length below which a plain token is called short: 128 random bits in base64 have as many characters."""
 
 _log = structlog.get_logger("opbox.tokens")
 
@@ -52,13 +58,32 @@ class Identity:
             raise ForbiddenError(f"scope: expected a token with {wanted}, got one with {listed}: use another token")
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownTokens:
+    """The tokens that are taken.
+
+    Attributes:
+        random: by their keyed digest: the SHA-256, and whose they are.
+        chosen: by the text of their scrypt hash: whose they are.
+    """
+
+    random: dict[bytes, tuple[bytes, Identity]] = field(default_factory=dict)
+    chosen: dict[str, Identity] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.random) + len(self.chosen)
+
+    @property
+    def identities(self) -> list[Identity]:
+        return [*(identity for _, identity in self.random.values()), *self.chosen.values()]
+
+
 class Tokens:
-    """The tokens of settings and files, compared by digest so that timing reveals nothing.
+    """The tokens of settings and files. It keeps hashes, not tokens.
 
-    A header that has been accepted is known again by its hash, whose key is this process's secret.
-
-    A file that changes is read again; what cannot be read then is logged, and the tokens from before stay. The terms of
-    owners that it has go to the accounts.
+    Tokens and headers are looked up by digests whose key is this process's secret, so the time of a lookup says
+    nothing about them. A file that changes is read again; if it cannot be read, that is logged and the previous tokens
+    stay. The terms of owners in it go to the accounts.
 
     Args:
         settings: of the server.
@@ -78,28 +103,62 @@ class Tokens:
         *,
         look_s: float = LOOK_S,
     ) -> None:
+        self._key = os.urandom(hashlib.blake2b.MAX_KEY_SIZE)
         self._look_s = look_s
-        self._settings = settings
+        _warn_of_short([*settings.tokens, *_one_token(settings.token)])
+        self._settings = settings.without_plain_tokens()
         self._accounts = accounts
         self._on_read = on_read
         self._files = [path for path in (settings.token_file, settings.tokens_file) if path is not None]
         self._looked = time.monotonic()
         self._stamps = self._now_stamped()
+        self._chosen = ChosenTokens()
+        self._callers: OrderedDict[bytes, Identity] = OrderedDict()
+        """Callers by the keyed digest of their Authorization header, valid until the tokens change."""
         self._known = self._read()
-        self._callers: dict[bytes, Identity] = {}
-        """Callers by Authorization header, valid until the tokens change."""
 
-    def identify(self, authorization: bytes | None) -> Identity:
-        """The caller behind an Authorization header.
+    async def find(self, authorization: bytes | None, address: str = "") -> Identity:
+        """The caller behind an Authorization header, which may have to be checked for a while.
+
+        Args:
+            authorization: the header.
+            address: where it comes from.
 
         Raises:
             AuthenticationError: there is none, it is no bearer token, or the token is unknown or has expired.
+            NotReadyError: it cannot be checked now.
         """
+        caller = self.at_once(authorization)
+        if caller is not None:
+            return caller
+        secret = _secret_of(authorization)
+        await self._chosen.check(self._digest(secret), secret, address)
+        return self.identify(authorization)
+
+    def identify(self, authorization: bytes | None) -> Identity:
+        """The caller behind an Authorization header that has been accepted before.
+
+        Raises:
+            AuthenticationError: there is none, it is no bearer token, or the token is unknown now or has expired.
+        """
+        caller = self.at_once(authorization)
+        if caller is None:
+            raise AuthenticationError("token: expected one that this server knows, got another: check OPBOX_TOKEN")
+        return caller
+
+    def at_once(self, authorization: bytes | None) -> Identity | None:
+        """As `find`, without waiting; None for a token that is not known yet."""
         if self._files:
             self._read_changes()
-        caller = self._callers.get(authorization) if authorization is not None else None
+        digest = self._digest(authorization or b"")
+        caller = self._callers.get(digest)
         if caller is None:
-            caller = self._look_up(authorization)
+            caller = self._look_up(_secret_of(authorization))
+            if caller is None:
+                return None
+            while len(self._callers) >= CALLERS:
+                self._callers.popitem(last=False)
+            self._callers[digest] = caller
         if caller.expires is not None and caller.expires <= datetime.now(UTC):
             raise AuthenticationError(
                 f"token: expected one that is still good, got one that expired at {caller.expires:%Y-%m-%dT%H:%M:%SZ}: "
@@ -107,41 +166,38 @@ class Tokens:
             )
         return caller
 
-    def _look_up(self, authorization: bytes | None) -> Identity:
-        if authorization is None:
-            raise AuthenticationError(
-                "token: expected the header 'Authorization: Bearer TOKEN', got none: set OPBOX_TOKEN"
-            )
-        kind, _, secret = authorization.partition(b" ")
-        if kind.lower() != b"bearer" or not secret.strip():
-            raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got another kind")
-        presented = _digest(secret.strip())
-        caller = None
-        for digest, identity in self._known.items():
-            if hmac.compare_digest(digest, presented):
-                caller = identity
-        if caller is None:
-            raise AuthenticationError("token: expected one that this server knows, got another: check OPBOX_TOKEN")
-        if len(self._callers) < CALLERS:
-            self._callers[authorization] = caller
-        return caller
+    def _look_up(self, secret: bytes) -> Identity | None:
+        presented = hashlib.sha256(secret).digest()
+        sha256, caller = self._known.random.get(self._digest(presented), (b"", None))
+        if hmac.compare_digest(sha256, presented):
+            return caller
+        scrypt = self._chosen.match(self._digest(secret))
+        return None if scrypt is None else self._known.chosen.get(scrypt)
 
-    def _read(self) -> dict[bytes, Identity]:
+    def _digest(self, data: bytes) -> bytes:
+        """A digest that nobody outside of this process can compute."""
+        return hashlib.blake2b(data, key=self._key, digest_size=32).digest()
+
+    def _read(self) -> _KnownTokens:
         settings = self._settings
-        known: dict[bytes, Identity] = {}
         file = TokensFile() if settings.tokens_file is None else read_tokens(settings.tokens_file)
-        everything = [settings.token.get_secret_value()] if settings.token is not None else []
+        further = list(file.tokens)
         if settings.token_file is not None:
-            everything.append(read_token(settings.token_file))
-        for secret in everything:
-            known[_digest(secret.encode())] = Identity("default", SCOPES)
-        for token in (*settings.tokens, *file.tokens):
+            further += _one_token(SecretStr(read_token(settings.token_file)))
+        _warn_of_short(further)
+        known = _KnownTokens()
+        for token in (*settings.tokens, *(token.hashed() for token in further)):
             expires = token.expires.astimezone(UTC) if token.expires is not None else None
-            known[_digest(token.token.get_secret_value().encode())] = Identity(
-                token.name, token.scopes, expires, token.weight
-            )
+            identity = Identity(token.name, token.scopes, expires, token.weight)
+            if token.scrypt is not None:
+                known.chosen[token.scrypt] = identity
+            else:
+                assert token.sha256 is not None
+                sha256 = bytes.fromhex(token.sha256)
+                known.random[self._digest(sha256)] = sha256, identity
         if settings.tokens_file is not None:
-            _check_owners(settings.tokens_file, file, known)
+            _check_owners(settings.tokens_file, file, known.identities)
+        self._chosen.replace(known.chosen)
         self._accounts.replace(file.owners)
         return known
 
@@ -170,16 +226,44 @@ class Tokens:
         return [_stamp(path) for path in self._files]
 
 
-def _check_owners(path: Path, file: TokensFile, known: Mapping[bytes, Identity]) -> None:
+def _secret_of(authorization: bytes | None) -> bytes:
+    """The token in an Authorization header.
+
+    Raises:
+        AuthenticationError: there is none.
+    """
+    if authorization is None:
+        raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got none: set OPBOX_TOKEN")
+    kind, _, secret = authorization.partition(b" ")
+    if kind.lower() != b"bearer" or not secret.strip():
+        raise AuthenticationError("token: expected the header 'Authorization: Bearer TOKEN', got another kind")
+    return secret.strip()
+
+
+def _one_token(secret: SecretStr | None) -> list[Token]:
+    """The token with every scope."""
+    return [] if secret is None else [Token(name=DEFAULT_OWNER, token=secret, scopes=SCOPES)]
+
+
+def _warn_of_short(tokens: Iterable[Token]) -> None:
+    owners = {token.name for token in tokens if token.token is not None and len(token.token) < SHORT}
+    if owners:
+        _log.warning(
+            f"tokens of fewer than {SHORT} characters may be guessed: make others by `opbox token new`",
+            owners=sorted(owners)[:20],
+        )
+
+
+def _check_owners(path: Path, file: TokensFile, known: Sequence[Identity]) -> None:
     """Raise BadRequestError for terms of an owner without a token (a misspelt name), or two weights of one owner."""
-    names = {identity.owner for identity in known.values()}
+    names = {identity.owner for identity in known}
     for owner, terms in file.owners.items():
         if owner not in names:
             raise BadRequestError(
                 f"{path}: owners.{owner}: expected the name of a token ({', '.join(sorted(names)[:20])}), got one that "
                 "none has"
             )
-        weights = [identity.weight for identity in known.values() if identity.owner == owner]
+        weights = [identity.weight for identity in known if identity.owner == owner]
         if terms.weight is not None and any(weight is not None for weight in weights):
             raise BadRequestError(
                 f"{path}: owners.{owner}: expected one weight, got one here and one at a token: remove the token's"
@@ -200,7 +284,3 @@ def _stamp(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
-
-
-def _digest(secret: bytes) -> bytes:
-    return hashlib.sha256(secret).digest()

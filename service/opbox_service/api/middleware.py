@@ -161,7 +161,10 @@ class Middleware:
         self._hosts.check(context.headers.get(b"host"))
         if route is None or route.token:
             authorization = context.headers.get(b"authorization")
-            identity = context.identity = self._tokens.identify(authorization)
+            identity = self._tokens.at_once(authorization)
+            if identity is None:
+                identity = await self._tokens.find(authorization, _address(scope))
+            context.identity = identity
             context.identify_again = self._tokens.identify
             if route is not None and route.scope is not None:
                 identity.require(*route.scopes)
@@ -279,7 +282,8 @@ async def send_error(
     body = json.dumps({**header, "request_id": context.request_id}, ensure_ascii=False, default=str).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+        presented = context.headers.get(b"authorization", b"").lower().startswith(b"bearer ")
+        headers.append((b"www-authenticate", b'Bearer error="invalid_token"' if presented else b"Bearer"))
     if allowed:
         headers.append((b"allow", ", ".join(allowed).encode()))
     if context.closes:

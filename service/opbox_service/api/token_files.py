@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from opbox_protocol.errors import BadRequestError
 
-from ..settings import OwnerTerms, Token
+from ..settings import OwnerName, OwnerTerms, Token
 from ..validation import explain
 
-__all__ = ["TokensFile", "read_token", "read_tokens"]
+__all__ = ["MAX_CHOSEN", "TokensFile", "parse_tokens", "read_token", "read_tokens"]
 
 SHORTEST = 8
-OwnerName = Annotated[str, Field(min_length=1, max_length=128)]
+MAX_CHOSEN = 8
+"""Maximum number of tokens that people chose: an unknown token is compared with all of them, a quarter of a second for
+each."""
 
 
 class _Document(BaseModel):
@@ -61,24 +63,35 @@ def read_token(path: Path) -> str:
 def read_tokens(path: Path) -> TokensFile:
     """The tokens that a file lists, as OPBOX_TOKENS would; in an object there may be terms of their owners too.
 
-        {"tokens": [{"name": "ann", "token": "…", "scopes": ["run"], "expires": "2030-01-31T00:00:00Z"}],
+        {"tokens": [{"name": "ann", "sha256": "…", "scopes": ["run"], "expires": "2030-01-31T00:00:00Z"}],
          "owners": {"ann": {"sessions": 4, "weight": 2}}}
 
     Raises:
         BadRequestError: it cannot be read, or says something else; nothing of a token is shown.
     """
-    text = _text(path)
+    return parse_tokens(_text(path), path)
+
+
+def parse_tokens(text: str, path: Path) -> TokensFile:
+    """As `read_tokens`, from the text that a file has or will have."""
     try:
         if text.lstrip().startswith("{"):
             document = _Document.model_validate_json(text)
-            return TokensFile(document.tokens, document.owners)
-        return TokensFile(_TOKENS.validate_json(text))
+            file = TokensFile(document.tokens, document.owners)
+        else:
+            file = TokensFile(_TOKENS.validate_json(text))
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
         if item["type"] == "json_invalid":
             raise BadRequestError(f"{path}: expected a JSON list of tokens, got malformed JSON") from None
         place = item["loc"] if text.lstrip().startswith("{") else ("tokens", *item["loc"])
         raise BadRequestError(f"{path}: {_sentence(item, place)}") from None
+    chosen = sum(token.scrypt is not None for token in file.tokens)
+    if chosen > MAX_CHOSEN:
+        raise BadRequestError(
+            f"{path}: expected at most {MAX_CHOSEN} tokens with scrypt, got {chosen}: use random ones, with sha256"
+        )
+    return file
 
 
 def _sentence(item: Mapping[str, Any], place: tuple[str | int, ...]) -> str:
@@ -92,7 +105,7 @@ def _sentence(item: Mapping[str, Any], place: tuple[str | int, ...]) -> str:
         return f"tokens.{place[1]}: unknown field: expected {', '.join(Token.model_fields)}"
     if place[0] == "owners" or item["type"] == "extra_forbidden":
         return explain(item, _Document, place)
-    return explain(item, _Document, place).rpartition(", got ")[0]
+    return explain(item, _Document, place).partition(", got ")[0]
 
 
 def _text(path: Path) -> str:

@@ -81,6 +81,7 @@ class CodeWorkers:
                 # What a file will list when it changes is not known.
                 *((SCOPES,) if settings.token or settings.token_file or settings.tokens_file else ()),
                 *(token.scopes for token in settings.tokens),
+                *((frozenset().union(*settings.scopes_of_claims.values()),) if settings.oidc_issuer else ()),
             )
         )
         self._alive: set[CodeWorker] = set()
