@@ -29,7 +29,7 @@ SCOPES = {
     "monitor": ["metrics"],
     "boss": ["admin"],
 }
-TOKENS = {name: f"{name}-secret-1" for name in SCOPES}
+TOKENS = {name: f"{name}-secret-of-22-characters" for name in SCOPES}
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Live:
         folder: Path,
         *,
         options: Sequence[str] = ("--port", "0"),
-        python: str = sys.executable,
+        python: str | None = None,
         **settings: str,
     ) -> None:
         self.isolation = isolation
@@ -79,7 +79,7 @@ class Live:
         }
         self.log = (folder / f"log-{isolation}-{os.getpid()}").open("w+")
         self.process = subprocess.Popen(
-            [python, "-m", "opbox_service.serve", *options, "--isolation", isolation],
+            [python or sys.executable, "-m", "opbox_service.serve", *options, "--isolation", isolation],
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,

@@ -74,7 +74,7 @@ def test_code_of_users(start: Callable[..., Live], device: str, work: Callable[[
         work(mx.gpu(0))
         own["OPBOX_CODE_READS"] = json.dumps([str(path) for path in PRETEND])
     server = start("process", **own)
-    connection.use(HttpTransport(server.url, "py-secret-1"))
+    connection.use(HttpTransport(server.url, "py-secret-of-22-characters"))
     try:
         work(mx.gpu(0) if device == "gpu" else mx.cpu())
         assert server.code_workers()

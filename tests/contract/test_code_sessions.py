@@ -173,7 +173,7 @@ def test_a_killed_server_takes_them_along_and_the_next_one_its_folders(start: Ca
 
 def test_the_client_goes_on_in_a_new_session(server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPBOX_URL", raising=False)
-    connection.use(HttpTransport(server.url, "py-secret-1"))
+    connection.use(HttpTransport(server.url, "py-secret-of-22-characters"))
     try:
         data = mx.sym.Variable("data")
 

@@ -155,10 +155,10 @@ def test_devices_tell_what_sessions_with_code_take(start: Callable[..., Live]) -
 
 def test_a_stream_ends_with_its_token(start: Callable[..., Live], tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
-    rows = [{"name": "eve", "token": "eve-secret-1", "scopes": ["run"]}]
+    rows = [{"name": "eve", "token": "eve-secret-of-22-characters", "scopes": ["run"]}]
     file.write_text(json.dumps(rows))
     server = start("none", OPBOX_TOKENS_FILE=str(file))
-    headers = {"Authorization": "Bearer eve-secret-1"}
+    headers = {"Authorization": "Bearer eve-secret-of-22-characters"}
     with httpx.stream("GET", f"{server.url}/v1/events", headers=headers, timeout=30) as stream:
         pieces = stream.iter_lines()
         while not next(pieces).startswith("data"):

@@ -115,7 +115,7 @@ def test_operators_of_ones_own_and_networks_run(live: Live, private: Path, tmp_p
     assert Path(f"/proc/{worker}/cmdline").read_bytes().startswith(str(private).encode())
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    url = {"OPBOX_URL": live.url, "OPBOX_TOKEN": "py-secret-1"}
+    url = {"OPBOX_URL": live.url, "OPBOX_TOKEN": "py-secret-of-22-characters"}
     for code in ("1", ""):  # a process from the beginning; one that the session moves to
         done = subprocess.run(
             [sys.executable, str(script)],

@@ -205,7 +205,7 @@ def test_the_client_sends_its_code_again_after_a_refusal(
     monkeypatch.setattr(session_opening, "will_bring_code", lambda: False)  # other tests' operators are registered
     server = start("process", **settings(OPBOX_CODE_SESSIONS="1", OPBOX_CODE_SPARES="0"))
     other = server.session("bob", code=True)
-    connection.use(HttpTransport(server.url, "py-secret-1"))
+    connection.use(HttpTransport(server.url, "py-secret-of-22-characters"))
     try:
         before = mx.nd.array(X) * 3
 

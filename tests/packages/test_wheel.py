@@ -173,7 +173,7 @@ OWN_CODE = """\
 
 @pytest.mark.skipif(not processor.has_vectors(), reason="a processor with neither AVX-512 nor AVX2")
 def test_code_of_a_session_has_them_too(python: str, tmp_path: Path) -> None:
-    token = [{"name": "py", "token": "py-secret-1", "scopes": ["run", "upload-python"]}]
+    token = [{"name": "py", "token": "py-secret-of-22-characters", "scopes": ["run", "upload-python"]}]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
     environment |= {"PATH": str(tmp_path), "OMP_NUM_THREADS": "2", "OPBOX_CACHE_DIR": str(tmp_path / "cache")}
     settings = {"OPBOX_TOKENS": json.dumps(token), "OPBOX_RUNTIME_DIR": str(tmp_path)}
@@ -190,7 +190,7 @@ def test_code_of_a_session_has_them_too(python: str, tmp_path: Path) -> None:
         try:
             first = server.stdout.readline()
             assert first, log.read_text()
-            address = {"OPBOX_URL": first.split()[-1], "OPBOX_TOKEN": "py-secret-1"}
+            address = {"OPBOX_URL": first.split()[-1], "OPBOX_TOKEN": "py-secret-of-22-characters"}
             client = subprocess.run(
                 [python, str(program)], cwd=tmp_path, env={**environment, **address}, capture_output=True, text=True
             )
