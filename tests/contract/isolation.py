@@ -29,7 +29,7 @@ KEPT_OUT = pytest.mark.skipif(
 
 def settings(**further: str) -> dict[str, str]:
     every = ["run", "upload-python", "upload-cuda"]
-    tokens = [{"name": name, "token": f"{name}-secret-of-22-characters", "scopes": every} for name in ("py", "cuda", "bob")]
+    tokens = [{"name": name, "token": TOKENS[name], "scopes": every} for name in ("py", "cuda", "bob")]
     tokens += [{"name": name, "token": TOKENS[name], "scopes": SCOPES[name]} for name in ("ann", "monitor")]
     return {
         "OPBOX_TOKENS": json.dumps(tokens),
