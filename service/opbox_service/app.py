@@ -30,6 +30,7 @@ from .stores import open_stores
 from .worker.pool import WorkerPool
 from .worker.process_pool import ProcessPool
 from .worker.thread_pool import ThreadPool
+from .worker.walls import walls_of
 
 __all__ = ["ApiProcess", "create_app"]
 
@@ -44,6 +45,7 @@ class ApiProcess:
     Attributes:
         pool: where calls run.
         books: accounts, usage and the audit log.
+        confinement: what confines code of sessions, in a line; empty where there is none.
         stop_by: when its workers are to have ended, by time.monotonic; None while nobody has said.
     """
 
@@ -52,6 +54,7 @@ class ApiProcess:
         self.books: Books | None = books
         self._stopping = False
         self.stop_by: float | None = None
+        self.confinement = ""
         self._openapi: dict[str, Any] | None = None
         self._routes = routes
         self._metrics = metrics
@@ -145,6 +148,8 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     server = ApiProcess(pool, routes, metrics, Events(pool, routes, settings, traffic, books.history), books)
     endpoint = Endpoint(server, settings, metrics, books)
     server.cancel_by(endpoint.cancel)
+    if processes:
+        server.confinement = walls_of(settings).line
     middleware = Middleware(
         Router(lifespan=lifespan), endpoint, routes, settings, metrics, server, traffic, tokens, books
     )

@@ -259,6 +259,8 @@ class Engine:
         """True if calls can be taken."""
         return not self._closed
 
+    confinement = ""
+    """Empty: code runs in the user's own process."""
     books = None
     """None: an embedded engine counts no usage."""
 

@@ -130,6 +130,7 @@ def test_health_and_about(server: Live) -> None:
     assert about["extensions"] == ["binary_tensor_data", "opbox_body_parts"]
     assert about["cpu"] == cpu_description().line
     assert about["gpu"] == gpu_description().line
+    assert about["code"].startswith("code of sessions runs with " if server.isolation == "process" else "")
 
 
 def test_openapi_names_every_route_and_resolves(server: Live) -> None:

@@ -57,6 +57,7 @@ def _state() -> dict[str, Any]:
         "version": about.get("version", ""),
         "cpu": about.get("cpu", ""),
         "gpu": about.get("gpu", ""),
+        "code": about.get("code", ""),
         "address": transport.address,
         "ready": True,
         "sessions": _sessions(False),
@@ -74,6 +75,7 @@ def _heading(state: dict[str, Any]) -> str:
     lines = [f"{state['name']} {state['version']} at {state['address']}", "ready"]
     # A server from before it said so does not, and one without a GPU has no line for it.
     lines += [f"{kind}: {state[kind]}" for kind in ("cpu", "gpu") if state[kind]]
+    lines += [state["code"]] if state["code"] else []
     lines += [f"{device}: {words}" for device, words in state["kernels"].items()]
     return "\n".join([*lines, sessions])
 

@@ -40,6 +40,10 @@ class Place(Protocol):
         """True if calls can be taken."""
 
     @property
+    def confinement(self) -> str:
+        """What confines code of sessions; empty in an engine in one's own process."""
+
+    @property
     def books(self) -> Books | None:
         """Accounts and usage; None in an engine in one's own process."""
 
@@ -86,6 +90,7 @@ class About(BaseModel):
     extensions: list[str]
     cpu: str = Field(description="What computes on its CPU, and what to install where something is missing.")
     gpu: str = Field(description="Its GPUs, or why they cannot be used and what to do; empty where it has none.")
+    code: str = Field(description="What confines code of sessions on its kernel; empty where it takes none.")
 
 
 class CancelledRequest(BaseModel):
@@ -107,8 +112,8 @@ def ready(place: Place, call: Call, done: Done) -> None:
 
 
 def about(place: Place, call: Call, done: Done) -> None:
-    """The server's name, version and extensions, as the Open Inference Protocol has them, and what computes."""
-    done(Answer(server_metadata()))
+    """The server's name, version, extensions, as the Open Inference Protocol has them; what computes and confines."""
+    done(Answer({**server_metadata(), "code": place.confinement}))
 
 
 @cache

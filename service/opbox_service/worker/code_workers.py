@@ -24,7 +24,6 @@ from ..routes.sessions import SessionState
 from ..session.sessions import ended_by_admin
 from ..settings import SCOPES, UPLOADS, Settings
 from ..stores import NO_STORES, Stores
-from . import landlock
 from .bounded_json import read_bounded
 from .code_answers import LARGEST_ERROR, read_opened, read_state
 from .code_memory import PROCESS_BYTES, CodeMemory
@@ -32,6 +31,7 @@ from .code_worker import CodeWorker, own_packages
 from .confine import unreadable
 from .orphans import User, end_leftovers, end_strays
 from .scratch_dirs import remove_leftovers
+from .walls import walls_of
 from .worker import Worker
 
 __all__ = ["CodeWorkers"]
@@ -114,10 +114,10 @@ class CodeWorkers:
                 "Python readable for all (chmod -R o+rX), set OPBOX_CODE_USER=0 (it stays root, without its powers), "
                 "or give no token a scope to upload"
             )
-        if not self._users and not landlock.abi():
-            _log.warning(
-                "code of sessions runs with the server's user id, and this kernel cannot keep it from its files"
-            )
+        walls = walls_of(self._settings)
+        _log.info(walls.line)
+        for sentence in walls.missing:
+            _log.warning(sentence)
         self._running = True
         await asyncio.to_thread(self._remove_leftovers)
         self._keep_spares()
