@@ -310,7 +310,8 @@ class AsyncServer:
             raise again(TransportError(lost)) from error
         finally:
             await response.aclose()
-        return Received(response.status_code, response.reason_phrase, response.headers, bytearray(body))
+        came = response.num_bytes_downloaded
+        return Received(response.status_code, response.reason_phrase, response.headers, bytearray(body), came)
 
     def _read(self, received: Received, request: Request) -> Reply | MXNetError:
         """Return opbox's reply, or its error; see `read_reply`."""

@@ -7,15 +7,16 @@ answer, so that it serves threads and asyncio alike.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from opbox_protocol import routes
+from opbox_protocol import routes, zstd
 from opbox_protocol.errors import LimitError, MXNetError, TransportError
 from opbox_protocol.transport import Reply, Travel
-from opbox_protocol.wire import BODY_PARTS, PART, PREFER, RECEIVED, RUNNING
+from opbox_protocol.wire import BODY_PARTS, PART, PREFER, RECEIVED, RUNNING, ZSTD
 
 from .call_numbers import CallNumbers
 from .gateway import Gateway
@@ -24,6 +25,10 @@ from .repeated_calls import Attempts
 
 __all__ = ["OutgoingCall", "Request", "exchange"]
 
+SHRINKABLE_BYTES = 1 << 15
+"""Bodies of at least this many bytes are compressed where that pays."""
+SHRINKING = {"Accept-Encoding": f"{zstd.CODING}, identity;q=0.5"}
+"""Asks the server to compress its answer, if that shrinks."""
 GAVE_UP = (504, 524)
 """Statuses of gateways that did not wait for the server's answer."""
 MAX_LOSSES = 3
@@ -72,7 +77,12 @@ class OutgoingCall:
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.nbytes = int(self.body_headers.get("Content-Length", "0"))
+        self.use(self.body_headers, self.chunks)
+
+    def use(self, headers: Mapping[str, str], chunks: Sequence[Any]) -> None:
+        """Send this body."""
+        self.body_headers, self.chunks = headers, chunks
+        self.nbytes = int(headers.get("Content-Length", "0"))
 
     def request(self, numbers: CallNumbers, gateway: Gateway) -> Request:
         """Return the request with the whole body."""
@@ -88,7 +98,8 @@ class OutgoingCall:
     def _headers(self, numbers: CallNumbers, gateway: Gateway) -> dict[str, str]:
         number = self.attempts.number
         wait = {} if number is None else {PREFER: f"wait={gateway.wait_s}"}
-        return {**self.headers, **numbers.headers(number), **wait}
+        answer = SHRINKING if gateway.link.is_slow_down and _compresses() else {}
+        return {**self.headers, **numbers.headers(number), **wait, **answer}
 
 
 def exchange(
@@ -108,11 +119,19 @@ def exchange(
     """
     begun, attempts, losses = time.monotonic(), call.attempts, 0
     sent, came, engine_s = 0, 0, 0.0
+    if attempts.body is None:
+        if gateway.extensions is None and _may_shrink(call, gateway):
+            about = Request("GET", routes.ABOUT, dict(call.headers))
+            gateway.extensions = _extensions(read((yield about), about))
+        attempts.body = _body(call, gateway)
+    call.use(*attempts.body)
     while True:
         request = _next_request(call, gateway, numbers)
         sent_at = time.monotonic()
         received = yield request
-        sent, came, engine_s = sent + request.sent, came + len(received.body), engine_s + engine_seconds(received)
+        server_s = engine_seconds(received)
+        gateway.link.add(request.sent, received.came, time.monotonic() - sent_at - server_s)
+        sent, came, engine_s = sent + request.sent, came + received.came, engine_s + server_s
         try:
             reply = read(received, request)
         except LimitError:
@@ -157,6 +176,25 @@ def _next_request(call: OutgoingCall, gateway: Gateway, numbers: CallNumbers) ->
         return call.request(numbers, gateway)
     attempts.take_number()
     return call.part(numbers, gateway, attempts.received, min(call.nbytes, attempts.received + limit))
+
+
+def _compresses() -> bool:
+    """Return whether this machine can compress bodies, and the user lets it."""
+    return zstd.is_available() and os.environ.get("OPBOX_COMPRESS") != "0"
+
+
+def _may_shrink(call: OutgoingCall, gateway: Gateway) -> bool:
+    return call.nbytes >= SHRINKABLE_BYTES and gateway.link.is_slow_up and _compresses()
+
+
+def _body(call: OutgoingCall, gateway: Gateway) -> tuple[Mapping[str, str], Sequence[Any]]:
+    """Return the headers and pieces of a call's body, compressed where that pays."""
+    headers, chunks = call.body_headers, call.chunks
+    if _may_shrink(call, gateway) and ZSTD in (gateway.extensions or ()) and gateway.link.pays(zstd.sample(chunks)):
+        chunks = zstd.compress(chunks)
+        size = str(sum(map(len, chunks)))
+        headers = {**headers, "Content-Length": size, "Content-Encoding": zstd.CODING}
+    return headers, chunks
 
 
 def _extensions(about: Reply | MXNetError) -> frozenset[str]:

@@ -5,6 +5,8 @@ nginx refuses bodies of more than 1 MiB (413) and waits 60 seconds for an answer
 
 from __future__ import annotations
 
+from .link_rates import LinkRates
+
 __all__ = ["Gateway"]
 
 PART_BYTES = (1_000_000, 250_000, 60_000, 15_000)
@@ -20,6 +22,7 @@ class Gateway:
         body_bytes: how many a request's body may have; None while none was refused.
         wait_s: seconds that an answer is waited for.
         met: whether a limit of either kind has been met.
+        link: how fast it is.
         extensions: names of what the server can do beyond the first version of the protocol; None before it was asked.
     """
 
@@ -27,6 +30,7 @@ class Gateway:
         self.body_bytes: int | None = None
         self.wait_s = WAIT_S
         self.met = False
+        self.link = LinkRates()
         self.extensions: frozenset[str] | None = None
 
     def refused(self, nbytes: int) -> bool:

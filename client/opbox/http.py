@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from opbox_protocol import zstd
 from opbox_protocol.errors import AuthenticationError, MXNetError, NotReadyError, TransportError
 from opbox_protocol.transport import Reply
 
@@ -26,7 +27,7 @@ from .exchange import OutgoingCall, Request, exchange
 from .forks import AfterFork
 from .gateway import Gateway
 from .http_failures import Attempted, failure
-from .http_messages import Received, encode_call, read_reply
+from .http_messages import Received, decompressed, encode_call, read_reply
 from .lean_transport import CHUNKS, LeanTransport, WholeBody
 from .proxies import proxy_for
 from .repeated_calls import Attempts, again
@@ -230,13 +231,20 @@ class HttpTransport(AfterFork):
         except httpx.HTTPError as error:
             raise failure(error, self._attempted(attempts)) from error
         try:
-            body = response.stream.whole() if isinstance(response.stream, WholeBody) else _read(response)
+            if isinstance(response.stream, WholeBody):
+                body = response.stream.whole()
+                came = len(body)
+                if response.headers.get("Content-Encoding") == zstd.CODING:
+                    body = decompressed(body)
+            else:
+                body = _read(response)
+                came = response.num_bytes_downloaded
         except httpx.TimeoutException as error:
             raise failure(error, self._attempted(attempts)) from error
         except httpx.HTTPError as error:
             lost = f"{self.address}: the answer to {request.method} {request.path} was broken off"
             raise again(TransportError(lost)) from error
-        return Received(response.status_code, response.reason_phrase, response.headers, body)
+        return Received(response.status_code, response.reason_phrase, response.headers, body, came)
 
     def _read(self, received: Received, request: Request) -> Reply | MXNetError:
         """Return opbox's reply, or its error; see `read_reply`."""

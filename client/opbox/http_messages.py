@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol import wire
+from opbox_protocol import wire, zstd
 from opbox_protocol.batch_json import batch_json
 from opbox_protocol.errors import MXNetError, TransportError, WireError, error_from_json
 from opbox_protocol.transport import Reply
@@ -18,7 +18,7 @@ from opbox_protocol.transport import Reply
 from .not_opbox import HttpAnswer, is_of_opbox, is_refusal_of_opbox, not_opbox_error
 from .repeated_calls import again
 
-__all__ = ["Received", "encode_call", "engine_seconds", "read_reply"]
+__all__ = ["Received", "decompressed", "encode_call", "engine_seconds", "read_reply"]
 
 LONGEST_PAUSE_S = 10.0
 """Maximum seconds to wait for a server's Retry-After."""
@@ -36,13 +36,15 @@ class Received:
     Attributes:
         status, reason: of the answer.
         headers: names in any case.
-        body: all of it, in one buffer that arrays may view.
+        body: all of it, decompressed, in one buffer that arrays may view.
+        came: bytes of it that travelled.
     """
 
     status: int
     reason: str
     headers: Mapping[str, str]
     body: Any
+    came: int = 0
 
 
 def encode_call(
@@ -58,6 +60,17 @@ def encode_call(
         "Content-Length": str(wire.frame_size(head, buffers)),
     }
     return headers, [head, *buffers]
+
+
+def decompressed(body: Any) -> Any:
+    """Return the content of an answer that was compressed with zstd, in one buffer.
+
+    Raises:
+        WireError: it cannot be decompressed.
+    """
+    content = np.empty(zstd.stated_size(body), np.uint8)
+    zstd.decompress(body, content.data)
+    return content
 
 
 def read_reply(

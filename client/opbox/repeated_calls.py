@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from opbox_protocol import routes
 from opbox_protocol.errors import MXNetError, NotReadyError, TransportError
@@ -37,6 +39,7 @@ class Attempts:
         begun: when it began, by time.monotonic.
         received: bytes of its body that the server has, where it goes in parts.
         running: whether the server has said that it still runs.
+        body: the headers and pieces of its body, once it is settled whether it is compressed: parts are of one body.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Attempts:
         self._until = 0.0
         self.begun = self._attempt = time.monotonic()
         self.received, self.running = 0, False
+        self.body: tuple[Mapping[str, str], Sequence[Any]] | None = None
         once = method == "POST" and (gateway_met or path.startswith(routes.SESSIONS))
         self.number = numbers.begin() if once else None
 

@@ -12,6 +12,7 @@
     ├── ConflictError             409
     ├── GoneError                 410   a session that has ended
     ├── LimitError                413
+    ├── EncodingError             415   a body in a Content-Encoding that the server does not take
     ├── ShapeError                422   shapes that contradict each other
     │   ├── DTypeError                  element types that do
     │   ├── PositionError               a position outside of an array; an IndexError too
@@ -56,6 +57,7 @@ __all__ = [
     "DTypeError",
     "DeadlineError",
     "DeniedFileError",
+    "EncodingError",
     "FileError",
     "ForbiddenError",
     "GoneError",
@@ -194,6 +196,12 @@ class LimitError(MXNetError):
     """Larger than a configured limit."""
 
     status = 413
+
+
+class EncodingError(MXNetError):
+    """A body in a Content-Encoding that the server does not take."""
+
+    status = 415
 
 
 class ShapeError(MXNetError):

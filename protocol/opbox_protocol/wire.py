@@ -39,6 +39,7 @@ __all__ = [
     "PREFER",
     "RECEIVED",
     "RUNNING",
+    "ZSTD",
     "Frame",
     "Limits",
     "TensorPlace",
@@ -63,6 +64,8 @@ RECEIVED, RUNNING = "received", "running"
 """Fields of an answer 202: the bytes of the body that are here; and the number of a call that still runs."""
 BODY_PARTS = "opbox_body_parts"
 """The extension, in the answer of `GET /v2`, of a server that takes bodies in parts."""
+ZSTD = "opbox_zstd"
+"""The extension of a server that takes bodies with `Content-Encoding: zstd`, and answers so."""
 ALIGNMENT = 64
 
 _quoted: Callable[[str], str] = json.encoder.encode_basestring

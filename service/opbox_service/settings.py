@@ -63,6 +63,7 @@ ELSEWHERE = frozenset(
         "TIMEOUT",
         "PATIENCE",
         "CODE",
+        "COMPRESS",
         "DEBUG",
         "RUNTIME_DIR",
         "COMPUTE_LEVEL",

@@ -16,8 +16,8 @@ LAYERS = (
     # What knows nothing of operators and engines.
     "_lazy absent address attribute base batch_senders byte_counts call_numbers class_property command_places drawing "
     "engine engine_warnings exchange file_errors foreign forks freed gate gateway html http http_failures "
-    "http_messages imaging known_graphs lean_transport link_use live_display lr_scheduler misc name nesting not_opbox "
-    "notebook numpy_mode proxies registry repeated_calls request_writing script_errors session_scope sigterm "
+    "http_messages imaging known_graphs lean_transport link_rates link_use live_display lr_scheduler misc name nesting "
+    "not_opbox notebook numpy_mode proxies registry repeated_calls request_writing script_errors session_scope sigterm "
     "tensor_members token_store unfilled_places user_frames libinfo",
     "_schema python_operators",
     # The source of operators that users write.

@@ -127,7 +127,7 @@ def test_health_and_about(server: Live) -> None:
     assert server.json("GET", "/v2/health/ready").header == {"ready": True}
     about = server.json("GET", "/v2").header
     assert about["name"] == "opbox"
-    assert about["extensions"] == ["binary_tensor_data", "opbox_body_parts"]
+    assert about["extensions"] == ["binary_tensor_data", "opbox_body_parts", "opbox_zstd"]
     assert about["cpu"] == cpu_description().line
     assert about["gpu"] == gpu_description().line
     assert about["code"].startswith("code of sessions runs with " if server.isolation == "process" else "")

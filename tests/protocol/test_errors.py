@@ -22,6 +22,7 @@ STATUSES = {
     "GraphError": 400,
     "InternalError": 500,
     "LimitError": 413,
+    "EncodingError": 415,
     "MXNetError": 500,
     "NotFoundError": 404,
     "NotReadyError": 503,

@@ -26,6 +26,7 @@ from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
 from .body_parts import BodyPart, BodyParts, part_of
+from .encodings import WORTH_ZSTD, coding_of, content_size, decompress, prefers_zstd, shrunk
 from .http_protocol import RECEIVE_INTO
 from .kept_answers import KeptAnswers, NumberedCall
 from .later import Later, received, still_running, wait_of
@@ -110,7 +111,8 @@ class Endpoint:
             part = part_of(headers, length, name)
             total = length if part is None else part.total
             self._check_length(total)
-            request.header_length = header_length(headers, total, self._settings)
+            packed = coding_of(headers) is not None
+            request.header_length = header_length(headers, None if packed else total, self._settings)
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
             request.non_finite = non_finite(accept)
@@ -131,13 +133,15 @@ class Endpoint:
                     context.since = time.perf_counter()
                     response = await self._answer_again(call, request, receive, later)
                 elif later is not None and part is not None:
-                    response = await self._part(request, part, receive, into, body.take, later)
+                    response = await self._part(request, part, receive, into, body, packed, later)
                 else:
                     body.take(length or 0)
                     try:
                         request.body = await self._body(request, length, headers, receive, into, body.take)
                         context.whole, context.since = True, time.perf_counter()
                         context.received = len(request.view)
+                        if packed:
+                            await self._decompress(request, body.take)
                         response = await self._call(request, receive, later)
                     finally:
                         self.count(identity.owner, -body.counted)
@@ -166,6 +170,10 @@ class Endpoint:
                 context.error = sentence(response.body)
                 context.problem = response.problem
                 context.expected = response.status == 404 and route.method == "POST" and asks_for_graph(response.body)
+            elif size >= WORTH_ZSTD and prefers_zstd(headers):
+                compressed = await shrunk(response)
+                await send_answer(context, response, send, self._settings.stall_s, compressed)
+                return
             elif size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
                 await send_compressed(context, response, send, self._settings.stall_s)
                 return
@@ -215,14 +223,15 @@ class Endpoint:
         part: BodyPart,
         receive: Receive,
         into: Callable[[memoryview, Receive], Awaitable[None]],
-        take: Callable[[int], None],
+        bytes_of_request: _Bodies,
+        packed: bool,
         later: Later,
     ) -> RawResponse:
         """Receive a part of a body; the last one makes the call."""
         name, context = later.name, later.context
         body = self.parts.find(request, name, part)
         if body is None and part.length and not part.first:
-            take(part.total)
+            bytes_of_request.take(part.total)
             body = self.parts.begin(request, name, part.total, lambda: self._pool.lease(request, part.total))
         if (
             body is None
@@ -239,12 +248,30 @@ class Endpoint:
         if body.size < body.total:
             return received(body.size)
         self.parts.take(body)
+        counted = bytes_of_request.counted
         try:
             request.body, request.worker = body.lease, body.worker
             context.since = time.perf_counter()
+            if packed:
+                await self._decompress(request, bytes_of_request.take)
             return await self._call(request, receive, later)
         finally:
-            self.count(request.owner, -body.total)
+            self.count(request.owner, -body.total - (bytes_of_request.counted - counted))
+
+    async def _decompress(self, request: RawRequest, take: Callable[[int], None]) -> None:
+        """Put a compressed body's content in its place; `take` counts it as the owner's."""
+        try:
+            size = content_size(request.view, self._settings.max_body_bytes)
+            take(size)
+            content = self._pool.lease(request, size)
+            try:
+                await decompress(request.view, content.view)
+            except BaseException:
+                content.release()
+                raise
+        finally:
+            request.release()
+        request.body = content
 
     async def _call(self, request: RawRequest, receive: Receive, later: Later | None) -> RawResponse:
         """Make a call; one with a number runs once, however often it comes."""

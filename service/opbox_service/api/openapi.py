@@ -31,6 +31,7 @@ STATUSES = {
     409: "An id or seq that is taken.",
     410: "A session that has ended.",
     413: "Larger than a limit.",
+    415: "A Content-Encoding that the server does not take.",
     422: "Shapes or types that do not fit.",
     429: "More than the owner may have.",
     499: "Cancelled by request.",
@@ -112,7 +113,8 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
     if route.accepted is not None:
         responses[202] = {"model": route.accepted, "description": "Taken; it runs in its turn."}
     everywhere = (401, 429, 500, 503) if route.token else (429, 500, 503)
-    for status in sorted({*everywhere, *((403,) if route.scopes else ()), *route.errors}):
+    further = (*((403,) if route.scopes else ()), *((415,) if route.request is not None else ()), *route.errors)
+    for status in sorted({*everywhere, *further}):
         responses[status] = {"model": Error, "description": STATUSES[status]}
     return responses
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from opbox_protocol.errors import AuthenticationError
 from opbox_protocol.wire import HEADER_LENGTH
+from opbox_protocol.zstd import CODING
 
 from ..carriers import RawResponse
 from ..worker.code_answers import LARGEST_ERROR
@@ -139,8 +140,11 @@ async def _disconnect(receive: Receive) -> None:
         pass
 
 
-async def send_answer(context: RequestContext, response: RawResponse, send: Send, stall_s: float) -> None:
-    body = response.body
+async def send_answer(
+    context: RequestContext, response: RawResponse, send: Send, stall_s: float, compressed: bytes | None = None
+) -> None:
+    """Send an answer, in place of its body the same compressed with zstd if that is given."""
+    body = response.body if compressed is None else compressed
     size = len(body)
     headers = [
         (b"content-length", b"%d" % size),
@@ -152,6 +156,9 @@ async def send_answer(context: RequestContext, response: RawResponse, send: Send
     else:
         headers.append((b"content-type", b"application/octet-stream"))
         headers.append((_HEADER_LENGTH, b"%d" % response.header_length))
+    if compressed is not None:
+        headers += [(b"content-encoding", CODING.encode()), (b"vary", b"Accept-Encoding")]
+        context.sent = size
     context.started = True
     if context.since:
         headers.append((b"server-timing", b"app;dur=%.3f" % ((time.perf_counter() - context.since) * 1e3)))

@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.errors import NotFoundError, NotReadyError
-from opbox_protocol.wire import BODY_PARTS
+from opbox_protocol.wire import BODY_PARTS, ZSTD
+from opbox_protocol.zstd import is_available
 
 from ..accounting.books import Books
 from ..carriers import Answer, Call, Done
@@ -119,7 +120,7 @@ def about(place: Place, call: Call, done: Done) -> None:
 @cache
 def server_metadata() -> dict[str, Any]:
     """Return the answer of `about`, made once: Python reads files each time that it is asked for a version."""
-    extensions = ["binary_tensor_data", BODY_PARTS]
+    extensions = ["binary_tensor_data", BODY_PARTS, *([ZSTD] if is_available() else [])]
     lines = {"cpu": cpu_description().line, "gpu": gpu_description().line}
     return {"name": "opbox", "version": version("opbox-service"), "extensions": extensions, **lines}
 
