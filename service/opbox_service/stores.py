@@ -8,6 +8,7 @@ from .accounting.accounts import Accounts
 from .checkpoint_store import FileCheckpoints, store_of
 from .dataset_store import FileDatasets, datasets_of
 from .settings import Settings
+from .state_dir import warn_of_others
 from .store_threads import StoreThreads
 
 __all__ = ["NO_STORES", "Stores", "open_stores"]
@@ -39,4 +40,7 @@ NO_STORES = Stores()
 
 def open_stores(settings: Settings, accounts: Accounts) -> Stores:
     """The stores that the settings ask for, with the quotas of accounts."""
-    return Stores(store_of(settings, accounts), datasets_of(settings, accounts))
+    stores = Stores(store_of(settings, accounts), datasets_of(settings, accounts))
+    if settings.state_dir is not None:
+        warn_of_others(settings.state_dir)
+    return stores

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -287,6 +288,20 @@ def test_a_folder_that_others_could_fill_is_not_used(how: str, monkeypatch: pyte
         monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     assert c_compiler.cache_folder() is None
     assert answer() is None
+
+
+def test_a_link_in_the_temporary_folder_leads_to_no_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Anybody can put one there. Nothing is made where it leads to."""
+    (tmp_path / "not a folder").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"opbox-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.delenv("OPBOX_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "not a folder"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert c_compiler.cache_folder() is None
+    assert not list((tmp_path / "elsewhere").iterdir())
+    (tmp_path / f"opbox-{os.geteuid()}").unlink()
+    assert c_compiler.cache_folder() == tmp_path / f"opbox-{os.geteuid()}" / "kernels"
 
 
 @needs_compiler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import itertools
 import os
 import signal
@@ -21,6 +22,8 @@ __all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays", 
 
 USERS = 500
 """Number of user ids for code; as many above them serve to kill a user's processes."""
+LOCKS = "/run/opbox-users"
+"""Folder of the files that claim user ids, by a lock on each."""
 _END_ALL = "import os, sys; user, other = map(int, sys.argv[1:]); os.setresuid(other, user, other); os.kill(-1, 9)"
 _PR_SET_CHILD_SUBREAPER = 36
 _turns = itertools.count(int.from_bytes(os.urandom(2), "little"))
@@ -29,8 +32,8 @@ _turns = itertools.count(int.from_bytes(os.urandom(2), "little"))
 class User:
     """A user id that is this worker's alone, among all servers of the machine, until `release`.
 
-    The claim is an abstract socket's name, which goes with the server, however that ends. Ids are used in turn, so that
-    what one leaves in the system's own places is long forgotten when another gets it.
+    The claim is a lock on a file that only root reaches, which goes with the server, however that ends. Ids are used in
+    turn, so that what one leaves in the system's own places is long forgotten when another gets it.
 
     Args:
         first: of the ids.
@@ -53,14 +56,49 @@ class User:
         self._claim.close()
 
 
-def _claim(user: int) -> socket.socket | None:
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+def _claim(user: int) -> contextlib.ExitStack | None:
+    """Claim a user id until this is closed; None where another server has it.
+
+    Servers of other versions, and those that cannot write to /run, know each other by an abstract socket's name. Any
+    user of the machine can have one: it counts where processes of that id run, too.
+    """
+    claim = contextlib.ExitStack()
     try:
-        claim.bind(f"\0opbox-user-{user}")
-    except OSError:
+        locked = _lock(user, claim)
+    except BlockingIOError:
         claim.close()
         return None
+    name = claim.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    try:
+        name.bind(f"\0opbox-user-{user}")
+    except OSError:
+        if not locked or any(process.user == user for process in all_processes()):
+            claim.close()
+            return None
     return claim
+
+
+def _lock(user: int, claim: contextlib.ExitStack) -> bool:
+    """Lock the file of a user id; BlockingIOError where another server has. Return False where there is no place."""
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(LOCKS, 0o700)
+        folder = os.open(LOCKS, os.O_RDONLY | os.O_DIRECTORY | flags)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(folder)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            return False
+        file = os.open(str(user), os.O_RDWR | os.O_CREAT | flags, 0o600, dir_fd=folder)
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+    claim.callback(os.close, file)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
 
 
 def end_all_of(pid: int, user: int) -> bool:

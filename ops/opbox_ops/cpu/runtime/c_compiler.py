@@ -295,19 +295,28 @@ def cache_folder() -> Path | None:
 def _own_folder(place: Path, *, others: bool = False) -> Path | None:
     """The folder `kernels` below `place`, made if need be; None where somebody else could write to it.
 
-    With `others`, where others may have made `place`: None where that is not this user's alone.
+    With `others`, where others may have made `place`, or put a link there: None where that is not this user's alone.
     """
     folder = place / "kernels"
     if not folder.is_absolute():
         return None
+    fd = -1
     try:
-        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        statuses = [folder.lstat(), *([place.lstat()] if others else [])]
+            place.mkdir(mode=0o700)
+        fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if others else 0))
+        if others and not _is_ours(os.fstat(fd)):
+            return None
+        with suppress(FileExistsError):
+            os.mkdir(folder.name, mode=0o700, dir_fd=fd)
+        status = os.stat(folder.name, dir_fd=fd, follow_symlinks=False)
     except OSError:
         return None
-    ours = all(stat.S_ISDIR(status.st_mode) and _is_ours(status) for status in statuses)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    ours = stat.S_ISDIR(status.st_mode) and _is_ours(status)
     return folder if ours and os.access(folder, os.W_OK) else None
 
 
