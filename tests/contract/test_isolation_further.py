@@ -93,7 +93,7 @@ def test_exceptions_of_every_kind_are_told(server: Live, what: str, words: str) 
     ],
 )
 def test_what_it_holds_together_is_bounded(start: Callable[..., Live], what: str, words: str) -> None:
-    if what in ("memory_without_a_name", "memory_in_sockets", "deleted_bytes") and not OWN_USER:
+    if what in ("memory_without_a_name", "memory_out_of_sight", "memory_in_sockets", "deleted_bytes") and not OWN_USER:
         pytest.skip("needs root to see what another process has open")
     waits = what in ("loop_in_list_arguments", "close_descriptors")
     server = start("process", **settings(**{**LIMITS, "OPBOX_CODE_DEADLINE_S": "5" if waits else "60"}))
