@@ -45,6 +45,12 @@ class Descriptor:
     def __bool__(self) -> bool:
         return self._fd is not None
 
+    def status(self) -> os.stat_result:
+        """Return the status of its file; ValueError when none came with the message."""
+        if self._fd is None:
+            raise ValueError("expected a descriptor with the message, got none")
+        return os.fstat(self._fd)
+
     def take(self) -> int:
         """Return the descriptor; from here on the caller closes it.
 

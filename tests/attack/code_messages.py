@@ -16,7 +16,7 @@ from tests.contract.live import TOKENS, Got
 
 __all__ = ["ATTACKS"]
 
-SOON_S = 5.0
+PATIENCE_S = 5.0
 """Seconds within which another user's request is to be answered while code attacks."""
 LARGE = 256 * MIB
 """Bytes on the disk at which an attack has got through."""
@@ -181,11 +181,11 @@ def loads_without_end() -> object:
 
 
 def ask(box: Box, path: str, owner: str = "bob") -> str:
-    """What an owner's GET comes to within SOON_S seconds."""
+    """What an owner's GET comes to within PATIENCE_S seconds."""
     headers = {"Authorization": f"Bearer {TOKENS[owner]}"}
     began = time.monotonic()
     try:
-        status = httpx.get(box.live.url + path, headers=headers, timeout=SOON_S).status_code
+        status = httpx.get(box.live.url + path, headers=headers, timeout=PATIENCE_S).status_code
     except httpx.HTTPError as error:
         return type(error).__name__
     return f"{status} in {time.monotonic() - began:.1f} s"
@@ -233,7 +233,7 @@ def fills_no_disk(function: Callable[[], object]) -> Callable[[Box], Outcome]:
         began = time.monotonic()
         threading.Thread(target=run, args=(box, function), daemon=True).start()
         state, most = box.folder / "state", 0
-        while time.monotonic() - began < SOON_S and most < LARGE:
+        while time.monotonic() - began < PATIENCE_S and most < LARGE:
             time.sleep(0.05)
             most = max(most, bytes_below(state))
         if most >= LARGE:
@@ -253,14 +253,14 @@ def listing(box: Box) -> Outcome:
     asking.start()
     time.sleep(0.5)
     served, answers = others_are_served(box)
-    asking.join(SOON_S)
+    asking.join(PATIENCE_S)
     return Outcome(served, f"another user: {answers}")
 
 
 def claims(box: Box) -> Outcome:
     run(box, claim_memory)
     says: list[str] = []
-    end = time.monotonic() + 2 * SOON_S
+    end = time.monotonic() + 2 * PATIENCE_S
     while time.monotonic() < end and len(says) < 10:
         got = box.live.call("POST", "/v1/sessions", {"code": True}, owner="bob")
         says.append(f"{got.status} {got.header.get('error', '')}"[:60].strip())

@@ -18,9 +18,11 @@ from opbox_protocol.errors import MXNetError
 from opbox_service.accounting.accounts import Accounts
 from opbox_service.accounting.books import Books
 from opbox_service.device_time import DeviceTimes
-from opbox_service.sealed_files import ALL_SEALS, check_sealed, write_sealed
+from opbox_service.sealed_files import ALL_SEALS, SIZE_SEALS, check_sealed, write_sealed
 from opbox_service.settings import Settings
 from opbox_service.stores import open_stores
+from opbox_service.worker.code_memory import CLAIMED, PROCESS_BYTES, CodeMemory
+from opbox_service.worker.processes import all_processes, usage_of
 from tests.fuzz.code_peer import ID, CodePeer, answer, message
 
 GENEROUS_S = 60.0
@@ -245,7 +247,7 @@ def test_an_error_that_is_none_is_not_passed_on(tmp_path: Path, body: bytes) -> 
         if len(body) > 1 << 15:
             fd = os.memfd_create("x", os.MFD_ALLOW_SEALING)
             os.write(fd, body)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS)
             peer.say(answer(peer.calls, b"", status=422, segment=1, size=len(body)), fd)
         else:
             peer.say(answer(peer.calls, body, status=422))
@@ -281,6 +283,37 @@ def test_honest_messages_are_taken_in_what_can_be_true(tmp_path: Path) -> None:
         time = peer._device_times.sums()["ann", "cpu"]
         assert time.compute_s < GENEROUS_S * peer.settings.threads
         assert time.runs <= peer.calls + peer.settings.max_waiting
+
+    run(tmp_path, work)
+
+
+def test_claimed_memory_leaves_other_sessions_theirs(tmp_path: Path) -> None:
+    async def work(peer: CodePeer) -> None:
+        memory = CodeMemory(peer.settings, peer._books, [peer], lambda: [peer])
+        limit = memory.limit()
+        peer.say(message({**ACCOUNT, "memory": [["ann", "cpu", 1 << 50]]}))
+        assert await peer.heard() is None
+        assert memory.left() >= limit * (CLAIMED - 1) // CLAIMED - PROCESS_BYTES
+        assert memory.left(without=peer) == limit
+
+    run(tmp_path, work)
+
+
+def test_memory_that_was_sent_and_closed_counts(tmp_path: Path) -> None:
+    async def work(peer: CodePeer) -> None:
+        asked = peer.ask()
+        fd = os.memfd_create("x", os.MFD_ALLOW_SEALING)
+        os.write(fd, bytes(1 << 20))
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS)
+        peer.say(answer(peer.calls, b"", segment=1, size=2), fd)
+        (await asked).release()
+        assert list(peer.sent_files().values()) == [1 << 20]
+        processes = [process for process in all_processes() if process.pid == peer.pid]
+        before, after = (usage_of(processes, 1 << 30, -1, sent).memory for sent in (None, peer.sent_files()))
+        assert after >= before + (1 << 20)
+        peer.say(message({**DROP, "segments": [1]}))
+        assert await peer.heard() is None
+        assert peer.sent_files() == {}
 
     run(tmp_path, work)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from ..accounting.books import Books
 from ..memory_shares import HOST, code_bytes
@@ -72,7 +72,8 @@ class CodeMemory:
     async def judge(self) -> None:
         """Measure every session's process, and end those that use more than they may, alone or together."""
         watched = [worker for worker in self._workers() if worker.watched]
-        usages = await asyncio.to_thread(self._usages, watched) if watched else []
+        sent = {worker: worker.sent_files() for worker in watched}
+        usages = await asyncio.to_thread(self._usages, sent) if watched else []
         for worker, usage, files in usages:
             worker.judge(usage, files)
         self._measured_bytes = {worker: usage.memory for worker, usage, _ in usages if worker.watched}
@@ -90,15 +91,17 @@ class CodeMemory:
         largest = max((worker for worker in measured if _owner_of(worker) == owner), key=measured.__getitem__)
         largest.end_for_others(limit)
 
-    def _usages(self, workers: list[CodeWorker]) -> list[tuple[CodeWorker, Usage, tuple[int, int]]]:
-        """Return what these workers' processes use, and the bytes and number of their files."""
+    def _usages(
+        self, sent: Mapping[CodeWorker, Mapping[tuple[int, int], int]]
+    ) -> list[tuple[CodeWorker, Usage, tuple[int, int]]]:
+        """Return what workers' processes use, with what they have sent, and the bytes and number of their files."""
         settings, processes = self._settings, list(all_processes())
         usages = []
-        for worker in workers:
+        for worker, files in sent.items():
             own = [process for process in processes if process.belongs_to(worker.pid, worker.user)]
             with contextlib.suppress(OSError):  # it has just ended
                 device = os.stat(worker.folder).st_dev
-                usage = usage_of(own, settings.code_memory_bytes, device)
+                usage = usage_of(own, settings.code_memory_bytes, device, files)
                 usages.append((worker, usage, size_of(worker.folder, settings.code_files)))
         return usages
 

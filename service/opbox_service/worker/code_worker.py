@@ -124,6 +124,7 @@ class CodeWorker(Worker):
         self._starting: asyncio.Task[None]
         self._used = time.monotonic()
         self._cut = False
+        self._inodes: dict[int, tuple[int, int]] = {}
         self._unasked = Allowance(MAX_REPORTS, REPORTS_PER_S)
         self._times_came = asyncio.Event()
 
@@ -352,8 +353,16 @@ class CodeWorker(Worker):
     def _check_answer(self, request: RawRequest, response: RawResponse) -> None:
         check_answer(request, response, self.settings)
 
+    def sent_files(self) -> dict[tuple[int, int], int]:
+        """Files in memory that its process has sent and this one has still: bytes at the most, by device and inode."""
+        buffers = ((self._inodes.get(number), len(view)) for number, view in self._answers.items())
+        return {**self._requests.files, **{inode: nbytes for inode, nbytes in buffers if inode is not None}}
+
     def _map(self, number: int, descriptor: Descriptor) -> None:
+        status = descriptor.status()
         super()._map(number, descriptor)
+        self._inodes = {known: inode for known, inode in self._inodes.items() if known in self._answers}
+        self._inodes[number] = status.st_dev, status.st_ino
         nbytes = sum(map(len, self._answers.values()))
         if len(self._answers) > MAX_BUFFERS or nbytes > self.settings.code_memory_bytes:
             raise ValueError(f"expected less memory in shared buffers, got {nbytes} bytes in {len(self._answers)}")

@@ -11,7 +11,7 @@ import functools
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,17 +122,20 @@ def _read(pid: int) -> ProcessInfo:
     return ProcessInfo(pid, int(fields[b"Uid"]), os.getsid(pid), fields[b"State"] == b"Z", own, shared, cpu)
 
 
-def usage_of(processes: Collection[ProcessInfo], enough: int, device: int) -> Usage:
+def usage_of(
+    processes: Collection[ProcessInfo], enough: int, device: int, sent: Mapping[tuple[int, int], int] | None = None
+) -> Usage:
     """Return the usage of these processes.
 
     Args:
         processes: of one session.
         enough: bytes of memory up to which it need not be known who shares what with whom, which takes long to read.
         device: of their folder.
+        sent: files in memory that they have sent to this process, which has them still: bytes by device and inode.
     """
     shared = sum(process.shared for process in processes)
     own = sum(process.own for process in processes)
-    files, unlinked, sockets = _nameless(processes, device)
+    files, unlinked, sockets = _nameless(processes, device, sent or {})
     if own + max(shared, files) > enough and len(processes) > 1:
         with contextlib.suppress(OSError, KeyError):
             parts = [_proportional(process.pid) for process in processes]
@@ -148,9 +151,11 @@ def _proportional(pid: int) -> tuple[int, int]:
     return sizes[b"Pss"] - sizes[b"Pss_Shmem"] + sizes[b"SwapPss"], sizes[b"Pss_Shmem"]
 
 
-def _nameless(processes: Iterable[ProcessInfo], device: int) -> tuple[int, int, int]:
-    """What processes hold that has no name: bytes of files in memory, bytes of those on a disk, number of sockets."""
-    sizes: dict[tuple[int, int], int] = {}
+def _nameless(
+    processes: Iterable[ProcessInfo], device: int, sent: Mapping[tuple[int, int], int]
+) -> tuple[int, int, int]:
+    """What processes hold or have sent that has no name: bytes of files in memory, and on a disk, number of sockets."""
+    sizes = dict(sent)
     sockets: set[int] = set()
     for process in processes:
         with contextlib.suppress(OSError):

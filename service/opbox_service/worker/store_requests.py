@@ -134,8 +134,8 @@ class StoreRequests:
         self._most_bytes = most_bytes
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending = 0
-        self.pending_bytes = 0
-        """Memory of the files that wait to be saved."""
+        self.files: dict[tuple[int, int], int] = {}
+        """Files that wait to be saved: bytes of memory by device and inode."""
 
     def take(self, header: dict[str, Any], descriptor: Descriptor, owner: str) -> None:
         """Serve a request by a thread.
@@ -147,25 +147,27 @@ class StoreRequests:
         place = header["kind"], do
         if place not in self._allowed:
             raise ValueError(f"unexpected request {' '.join(place)!r:.80}")
-        fd, size, memory = None, 0, 0
+        fd, size, inode = None, 0, None
         if descriptor:
             if place not in WITH_FILES:
                 raise ValueError(f"{_subject(header)}: expected no descriptor, got one")
             fd = descriptor.take()
             try:
-                size = check_sealed(fd)
-                memory = os.fstat(fd).st_blocks * 512
+                size, status = check_sealed(fd), os.fstat(fd)
+                inode, memory = (status.st_dev, status.st_ino), status.st_blocks * 512
                 if not self._has_space(do, memory):
                     os.close(fd)
                     return
+                if inode in self.files:
+                    raise ValueError(f"{_subject(header)}: expected a file of its own, got one that is being saved")
+                self.files[inode] = memory
             except BaseException:
                 os.close(fd)
                 raise
         elif self._pending >= self._most:
             raise ValueError(f"expected at most {self._most} requests for stored files at a time, got more")
         self._pending += 1
-        self.pending_bytes += memory
-        task = asyncio.get_running_loop().create_task(self._serve(header, owner, fd, size, memory))
+        task = asyncio.get_running_loop().create_task(self._serve(header, owner, fd, size, inode))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -176,10 +178,10 @@ class StoreRequests:
             ValueError: it is one too many, or too large.
         """
         if do == "keep":
-            return self._pending < self._most and self.pending_bytes + memory <= PENDING_BYTES
+            return self._pending < self._most and sum(self.files.values()) + memory <= PENDING_BYTES
         if self._pending >= self._most:
             raise ValueError(f"expected at most {self._most} requests for stored files at a time, got more")
-        if self._most_bytes is not None and self.pending_bytes + memory > self._most_bytes:
+        if self._most_bytes is not None and sum(self.files.values()) + memory > self._most_bytes:
             raise ValueError(f"expected at most {self._most_bytes} bytes to save at a time, got more")
         return True
 
@@ -191,7 +193,9 @@ class StoreRequests:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _serve(self, header: dict[str, Any], owner: str, fd: int | None, size: int, memory: int) -> None:
+    async def _serve(
+        self, header: dict[str, Any], owner: str, fd: int | None, size: int, inode: tuple[int, int] | None
+    ) -> None:
         answer: dict[str, Any] = {"id": header["id"], "status": 200, "error": {}}
         fds: tuple[int, ...] = ()
         work, writes = WORK[header["kind"], header.get("do", "")]
@@ -205,21 +209,22 @@ class StoreRequests:
                 discard=_close,
             )
         except asyncio.CancelledError:
-            self._sent(memory)
+            self._sent(inode)
             raise
         except Exception as problem:
             if not isinstance(problem, MXNetError):
                 _log.error("a request for stored files failed", kind=header["kind"], exc_info=problem)
             answer["status"], answer["error"] = error_to_json(problem)
         if header["id"]:
-            self._answer(answer, fds, partial(self._sent, memory))
+            self._answer(answer, fds, partial(self._sent, inode))
         else:
-            self._sent(memory)
+            self._sent(inode)
 
-    def _sent(self, memory: int) -> None:
+    def _sent(self, inode: tuple[int, int] | None) -> None:
         """A request has been answered, and its answer read."""
         self._pending -= 1
-        self.pending_bytes -= memory
+        if inode is not None:
+            del self.files[inode]
 
 
 def _subject(header: Mapping[str, Any]) -> str:
