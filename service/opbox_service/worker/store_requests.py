@@ -116,7 +116,8 @@ class StoreRequests:
         stores: of the server.
         answer: sends a request's answer with its descriptors, which it closes; then calls a function.
         allowed: what the worker may ask for, of WORK.
-        most: how many requests it may have at a time, and most_bytes: of files that wait to be saved.
+        most: how many requests it may wait for at a time, and most_bytes: of files that wait to be saved. Of rows to
+            keep, for which it does not wait, what is beyond as many is left out.
     """
 
     def __init__(
@@ -133,7 +134,8 @@ class StoreRequests:
         self._most = most
         self._most_bytes = most_bytes
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pending = 0
+        self._asked = 0
+        self._keeping = 0
         self.files: dict[tuple[int, int], int] = {}
         """Files that wait to be saved: bytes of memory by device and inode."""
 
@@ -147,6 +149,9 @@ class StoreRequests:
         place = header["kind"], do
         if place not in self._allowed:
             raise ValueError(f"unexpected request {' '.join(place)!r:.80}")
+        keeps = do == "keep"
+        if not keeps and self._asked >= self._most:
+            raise ValueError(f"expected at most {self._most} requests for stored files at a time, got more")
         fd, size, inode = None, 0, None
         if descriptor:
             if place not in WITH_FILES:
@@ -154,36 +159,26 @@ class StoreRequests:
             fd = descriptor.take()
             try:
                 size, status = check_sealed(fd), os.fstat(fd)
-                inode, memory = (status.st_dev, status.st_ino), status.st_blocks * 512
-                if not self._has_space(do, memory):
-                    os.close(fd)
-                    return
+                inode = status.st_dev, status.st_ino
                 if inode in self.files:
                     raise ValueError(f"{_subject(header)}: expected a file of its own, got one that is being saved")
-                self.files[inode] = memory
+                total = sum(self.files.values()) + status.st_blocks * 512
+                if keeps and (self._keeping >= self._most or total > PENDING_BYTES):
+                    os.close(fd)
+                    return
+                if self._most_bytes is not None and total > self._most_bytes:
+                    raise ValueError(f"expected at most {self._most_bytes} bytes to save at a time, got more")
+                self.files[inode] = status.st_blocks * 512
             except BaseException:
                 os.close(fd)
                 raise
-        elif self._pending >= self._most:
-            raise ValueError(f"expected at most {self._most} requests for stored files at a time, got more")
-        self._pending += 1
+        elif keeps:
+            return
+        self._keeping += keeps
+        self._asked += not keeps
         task = asyncio.get_running_loop().create_task(self._serve(header, owner, fd, size, inode))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _has_space(self, do: str, memory: int) -> bool:
-        """Return whether to take a file with so much memory; False for blocks that are left out.
-
-        Raises:
-            ValueError: it is one too many, or too large.
-        """
-        if do == "keep":
-            return self._pending < self._most and sum(self.files.values()) + memory <= PENDING_BYTES
-        if self._pending >= self._most:
-            raise ValueError(f"expected at most {self._most} requests for stored files at a time, got more")
-        if self._most_bytes is not None and sum(self.files.values()) + memory > self._most_bytes:
-            raise ValueError(f"expected at most {self._most_bytes} bytes to save at a time, got more")
-        return True
 
     async def finish(self, seconds: float) -> None:
         """Wait until what is under way is done, for so many seconds; what is not done then is given up."""
@@ -209,20 +204,24 @@ class StoreRequests:
                 discard=_close,
             )
         except asyncio.CancelledError:
-            self._sent(inode)
+            self._sent(header, inode)
             raise
         except Exception as problem:
             if not isinstance(problem, MXNetError):
                 _log.error("a request for stored files failed", kind=header["kind"], exc_info=problem)
             answer["status"], answer["error"] = error_to_json(problem)
+        sent = partial(self._sent, header, inode)
         if header["id"]:
-            self._answer(answer, fds, partial(self._sent, inode))
+            self._answer(answer, fds, sent)
         else:
-            self._sent(inode)
+            _close((None, fds))
+            sent()
 
-    def _sent(self, inode: tuple[int, int] | None) -> None:
+    def _sent(self, header: Mapping[str, Any], inode: tuple[int, int] | None) -> None:
         """A request has been answered, and its answer read."""
-        self._pending -= 1
+        keeps = header.get("do") == "keep"
+        self._keeping -= keeps
+        self._asked -= not keeps
         if inode is not None:
             del self.files[inode]
 
