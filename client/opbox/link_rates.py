@@ -15,12 +15,14 @@ FIRST_BYTES = 1 << 20
 """Bytes that are measured before a rate counts."""
 RATES = 8
 """Number of latest rates to keep: the highest counts, as the others may have waited for something else."""
-FAST = 32e6
-"""Bytes per second from which on nothing is compressed: a link to this machine, or to one in the same room."""
+FAST = 16e6
+"""Bytes per second from which on nothing is compressed: 128 Mbit/s, above an office's 100. A link to this machine has
+ten times as much, and even one of a machine that is busy, on which calls wait for each other, has more."""
 WORTHWHILE = 0.9
 """Maximum part that samples of a body shrink to, for all of it to be compressed."""
-GAIN = 2.0
-"""Minimum seconds that the bytes saved take to travel, for each second of compressing."""
+GAIN = 4.0
+"""Minimum seconds that the bytes saved take to travel, for each second of compressing: the other side decompresses, and
+whatever else the processor does waits."""
 
 
 class LinkRates:
