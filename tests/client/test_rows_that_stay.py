@@ -12,7 +12,7 @@ import opbox as mx
 from opbox import connection
 from opbox.http import HttpTransport
 from opbox.module.feed import load_batch
-from opbox_protocol import wire
+from opbox_protocol import routes, wire
 from opbox_protocol.errors import MXNetError, NotFoundError
 from opbox_protocol.transport import Reply
 from tests.contract.live import TOKENS, Live
@@ -34,11 +34,13 @@ class Counting:
         self._http = HttpTransport(url, TOKENS[owner])
         self.address, self.connections = self._http.address, self._http.connections
         self.steps: list[tuple[list[str], int]] = []
+        self.asked = 0
 
     def call(
         self, method: str, path: str, header: Mapping[str, Any] | None = None, tensors: Mapping[str, Any] | None = None
     ) -> Reply:
         head, buffers = wire.encode(dict(header or {}), dict(tensors or {}), "inputs")
+        self.asked += path == routes.BLOCKS
         if path.endswith("/commands") and header is not None:
             self.steps.append(([c["do"] for c in header["commands"]], wire.frame_size(head, buffers)))
         return self._http.call(method, path, header, tensors)
@@ -204,7 +206,27 @@ def test_a_new_iterator_over_the_same_values_sends_nothing(
             mod.forward(batch, is_train=False)
             ends.append(mod.get_outputs()[0].asnumpy().tobytes())
         assert bool(transport.sent) == (epoch in (0, 3)), epoch  # what has changed travels
+        # No value that somebody reads waits until rows are saved.
+        assert not any({"keep_rows", "fetch"} <= set(commands) for commands, _ in transport.steps)
+    assert not transport.asked
     assert ends[:11] == ends[11:22] == ends[22:33] != ends[33:44] == ends[44:]
+
+
+def test_of_a_large_array_the_store_is_asked_for_the_first_block(
+    start_server: Callable[..., Live], reach: Callable[..., Counting]
+) -> None:
+    server, pixels = start_server(), PIXELS[:100].repeat(250, axis=1)
+    for program in range(2):
+        transport = reach(server, "ann")
+        for epoch in range(2):
+            batches = mx.io.NDArrayIter(pixels, None, BATCH)
+            bound = {"data": mx.nd.zeros((BATCH, pixels.shape[1]))}
+            transport.take()
+            for batch in batches:
+                load_batch(bound, batches.provide_data, batch.data)
+            assert bound["data"][:, -1].asnumpy().tolist() == pixels[90:100, -1].tolist()
+            assert bool(transport.sent) == (program == epoch == 0)
+        assert transport.asked == 1  # what the store has, or was sent, it is not asked for again
 
 
 def test_slices_of_a_batch_for_several_devices(live: Live, reach: Callable[..., Counting]) -> None:

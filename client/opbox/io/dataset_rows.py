@@ -31,8 +31,10 @@ KEPT_PER_STEP = 2
 """Blocks that one step saves in the owner's store, beside its own work."""
 KEPT_PER_PASS = 32
 """Blocks that are saved at the end of a pass at once."""
+HASHED_BYTES = 16 << 20
+"""Arrays up to this size are named by all of their blocks at once; of larger ones the store is asked for the first."""
 KNOWN_BLOCKS = 256
-"""Number of saved first blocks to remember for a session."""
+"""Number of stored first blocks to remember for a session."""
 
 
 class SharedRows:
@@ -160,6 +162,8 @@ class _SessionRows:
         """See SharedRows."""
         if self.is_open and self._session.failures == self.failures:
             self._passes += 1
+            if any(dataset.is_unkept for dataset in self._of.values()):
+                self._session.flush()  # the values of the last step do not wait for the saving
             for dataset in self._of.values():
                 dataset.keep(self._session, KEPT_PER_PASS)
 
@@ -182,6 +186,11 @@ class _Dataset:
         self._complete = not missing
         self._unkept = sorted(missing, reverse=True)
         self._index_type = np.min_scalar_type(max(0, source.shape[0] - 1))
+
+    @property
+    def is_unkept(self) -> bool:
+        """Whether the store lacks some of its blocks."""
+        return bool(self._unkept)
 
     def _rows_of(self, block: int) -> slice:
         return slice(block * self._source.block_rows, (block + 1) * self._source.block_rows)
@@ -231,15 +240,15 @@ class _Dataset:
             rows = self._source.block_rows
             session.record({"do": "keep_rows", "id": self._id, "block_rows": rows, "blocks": blocks})
             if 0 in blocks:
-                _kept.setdefault(session.id, deque(maxlen=KNOWN_BLOCKS)).append(self._source.first_block)
+                _stored.setdefault(session.id, deque(maxlen=KNOWN_BLOCKS)).append(self._source.first_block)
 
     def _numbers(self, rows: Array) -> Array:
         """Row numbers in the smallest type; the same object for the same rows, so that they travel once."""
         return _packed(rows, self._index_type)
 
 
-_kept: dict[str, deque[str]] = {}
-"""By session, the first blocks that its commands have saved: an iterator over the same rows need not ask for them."""
+_stored: dict[str, deque[str]] = {}
+"""By session, first blocks that its owner's store has: an iterator over the same rows need not ask for them."""
 _last: tuple[Array | None, Array | None] = (None, None)
 
 
@@ -260,7 +269,8 @@ def _open(session: Session, sources: Sequence[RowSource]) -> _SessionRows | None
     session.flush()
     for source in own:
         source.freeze()
-    known = set(_kept.get(session.id, ()))
+    known = set(_stored.get(session.id, ()))
+    known |= {source.first_block for source in own if source.nbytes <= HASHED_BYTES}
     if first := [source.first_block for source in own if source.first_block not in known]:
         try:
             missing_blocks = session.call("POST", routes.BLOCKS, {"blocks": first})["missing"]
@@ -268,7 +278,9 @@ def _open(session: Session, sources: Sequence[RowSource]) -> _SessionRows | None
             raise
         except MXNetError:  # no store, or none for this token
             return None
-        known |= {block for position, block in enumerate(first) if position not in missing_blocks}
+        there = [block for position, block in enumerate(first) if position not in missing_blocks]
+        known.update(there)
+        _stored.setdefault(session.id, deque(maxlen=KNOWN_BLOCKS)).extend(there)
     ids = [session.new_id() for _ in sources]
     commands = [
         source.opening(number, not source.is_named and source.first_block in known)
