@@ -74,6 +74,8 @@ _INTEGERS = {int}
 _ALIGNED = f'"parameters":{{"tensor_alignment":{ALIGNMENT}}}'
 _BEYOND = 2.0**63
 """From here on parsers of JSON have floats for integers that their type does not hold, and those are others."""
+_BYTES_END = 2**63
+"""NumPy's arrays have fewer bytes, counted as if no size were 0."""
 _SPELLED = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 LISTED = 1 << 15
 """Number of JSON values to convert into an array at a time."""
@@ -255,6 +257,11 @@ def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, 
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > limits.tensor_bytes:
         raise WireError(f"tensor {name!r}: expected at most {limits.tensor_bytes} bytes, got {nbytes} by its shape")
+    if not nbytes and math.prod(filter(None, shape)) * dtype.itemsize >= _BYTES_END:
+        raise WireError(
+            f"tensor {name!r}: shape: expected sizes whose product, zeros left out, is less than 2**63 bytes, got "
+            f"{tuple(shape)}"
+        )
     parameters = entry.get("parameters", {})
     if not isinstance(parameters, dict):
         raise WireError(f"tensor {name!r}: parameters: expected an object, got {type(parameters).__name__}")

@@ -178,3 +178,12 @@ def test_wrong_options_are_told_in_a_line() -> None:
         assert ended.returncode != 0
         assert words in ended.stderr
         assert "Traceback" not in ended.stderr
+
+
+def test_a_worker_loads_while_it_has_nothing_to_do_what_few_operators_want(start: Callable[..., Live]) -> None:
+    """Else the first call of `random_pdf_poisson`, or of a Fourier transform, waits for it: seconds on a busy machine."""
+    server = start("process")
+    (worker,) = server.workers()
+    maps = Path(f"/proc/{worker}/maps")
+    for module in ("scipy/special", "scipy/linalg", "scipy/fft"):
+        wait_for(lambda module=module: module in maps.read_text())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from typing import Any
 
 import ml_dtypes
@@ -144,6 +146,15 @@ def entry(**changes: Any) -> dict[str, Any]:
         ({"inputs": [entry(shape=[True])]}, "shape: expected a list of integers"),
         ({"inputs": [entry(shape=[1] * 40)]}, "at most 32 dimensions, got 40"),
         ({"inputs": [entry(shape=[1 << 40, 1 << 40])]}, "at most 4294967296 bytes"),
+        (
+            {"inputs": [entry(shape=[1 << 62, 4, 0], data=[[]])]},
+            "shape: expected sizes whose product, zeros left out, is",
+        ),
+        ({"inputs": [entry(shape=[0, 1 << 64], data=[])]}, "shape: expected sizes whose product, zeros left out, is"),
+        (
+            {"inputs": [entry(shape=[1 << 62, 0], data=..., parameters={"binary_data_size": 0})]},
+            "shape: expected sizes whose product, zeros left out, is less than 2**63 bytes, got (46",
+        ),
         ({"inputs": [entry(datatype="FP8")]}, "datatype 'FP8' is unknown"),
         ({"inputs": [entry(datatype=["FP32"])]}, "is unknown"),
         ({"inputs": [entry(data=...)]}, "expected a list under data"),
@@ -170,6 +181,33 @@ def test_what_does_not_fit_is_told_in_one_sentence(header: Any, says: str) -> No
         wire.decode(body, limits=wire.Limits())
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_no_shape_and_no_number_is_worth_a_warning(datatype: str) -> None:
+    shapes = (
+        [],
+        [0],
+        [1],
+        [2],
+        [1 << 62],
+        [1 << 62, 0],
+        [1 << 31, 1 << 31, 4],
+        [1 << 63],
+        [(1 << 64) - 1, 0],
+        [0] * 32,
+    )
+    numbers = (0, 1, -1, 0.5, 1e39, -1e39, 1e300, 1e-320, 65520.0, 1 << 63, 1 << 70, -(1 << 63), 10**400, "NaN", None)
+    rows: list[Any] = [[], [[]], [[], []], *([number] for number in numbers), [math.inf, math.nan], [1, 1e39], [[1], 2]]
+    for shape in shapes:
+        for data in (..., *rows):
+            for size in (..., 0, 4, 1 << 62):
+                parameters = ... if size is ... else {"binary_data_size": size}
+                header = {"inputs": [entry(shape=shape, datatype=datatype, data=data, parameters=parameters)]}
+                for limits in (wire.Limits(), wire.Limits(tensor_bytes=1 << 70)):
+                    with contextlib.suppress(WireError):
+                        wire.decode(json.dumps(header).encode(), limits=limits)
 
 
 def test_lengths_that_lie() -> None:

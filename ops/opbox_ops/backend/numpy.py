@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +14,7 @@ from .base import ALIGNMENT, Admit, admit_all
 from .host_memory import machine_memory, memory_in_use
 from .random import RandomSource
 
-__all__ = ["NumpyBackend", "NumpyStream"]
+__all__ = ["NumpyBackend", "NumpyStream", "load_scipy"]
 
 ALIGNED_FROM = 4096
 """Bytes from which arrays are aligned: below, it costs 2 us, four times the array itself, and saves nothing."""
@@ -22,6 +23,16 @@ ALIGNED_FROM = 4096
 _ANYWHERE = nullcontext()
 _BEGINNING = {"bit_generator": "Philox", "buffer": (0, 0, 0, 0), "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
 """The state of a generator, but for its place, that has no numbers left in its buffer."""
+
+
+SCIPY = ("scipy.special", "scipy.linalg", "scipy.fft")
+"""Modules that few operators want: each takes up to a second to load."""
+
+
+def load_scipy() -> None:
+    """Import SCIPY ahead, in a process that will serve many: else the first call that wants one waits for it."""
+    for module in SCIPY:
+        importlib.import_module(module)
 
 
 class _SpecialFunctions:

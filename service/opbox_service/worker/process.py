@@ -23,6 +23,7 @@ from typing import Any
 import structlog
 
 from opbox_ops.backend import device_name, lost
+from opbox_ops.backend.numpy import load_scipy
 from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError, NotReadyError, QuotaError, error_from_json
 
@@ -128,7 +129,11 @@ class WorkerProcess:
     def _wait_for_the_end(self) -> None:
         poll = select.poll()
         poll.register(self._sock, getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
+        ahead = self._progress is None  # what one session's code needs, it loads itself
         while not poll.poll(1_000):
+            if ahead and not self._tasks:
+                load_scipy()
+                ahead = False
             if self._progress is not None:
                 self._progress.beat()
             tend(idle=self._turns.idle)
