@@ -7,6 +7,8 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from opbox_protocol.errors import DamagedFileError
+
 from . import ndarray as nd
 from . import symbol as sym
 from .base import value_text
@@ -18,13 +20,17 @@ def split_params(arrays: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
     """Arguments and auxiliary states of a file whose names are "arg:…" and "aux:…".
 
     Raises:
-        ValueError: a name with another prefix, or none.
+        DamagedFileError: they have no names, or one has another prefix, or none.
     """
+    if not isinstance(arrays, Mapping):
+        raise DamagedFileError(
+            f"{where}: expected arrays with names that begin with arg: or aux:, got {len(arrays)} arrays without names"
+        )
     params: dict[str, dict[str, Any]] = {"arg": {}, "aux": {}}
     for key, value in arrays.items():
         kind, _, name = key.partition(":")
         if kind not in params or not name:
-            raise ValueError(f"{where}: expected names that begin with arg: or aux:, got {key!r}")
+            raise DamagedFileError(f"{where}: expected names that begin with arg: or aux:, got {key!r}")
         params[kind][name] = value
     return params["arg"], params["aux"]
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from opbox_protocol.errors import DeniedFileError, FileError, MissingFileError
+from opbox_protocol.errors import DamagedFileError, DeniedFileError, FileError, MissingFileError, MXNetError
 from opbox_protocol.near_names import near_names
 
 from .base import value_text
 
-__all__ = ["file_errors", "path_of"]
+__all__ = ["content_errors", "file_errors", "path_of", "text_of"]
 
 
 def path_of(value: Any, argument: str) -> Path:
@@ -58,6 +58,40 @@ def file_errors(path: str | Path, use: Literal["read", "written"]) -> Iterator[N
     except OSError as error:
         got = "a folder" if isinstance(error, IsADirectoryError) else error.strerror or str(error)
         raise FileError(f"{path}: expected a file that can be {use}, got {got}") from error
+
+
+@contextmanager
+def content_errors(path: str | Path) -> Iterator[None]:
+    """Put a file's name before the sentence of an MXNetError that its content raises in the block.
+
+    Example:
+        >>> with content_errors(path):
+        ...     updater.set_states(states)
+    """
+    try:
+        yield
+    except MXNetError as error:
+        error.reword(f"{path}: {error.message}")
+        raise
+
+
+def text_of(path: Path, expected: str) -> str:
+    """The text of a file.
+
+    Args:
+        path: the file.
+        expected: what it should have in it, for the error.
+
+    Raises:
+        FileError: it cannot be read.
+        DamagedFileError: its bytes are no text.
+    """
+    with file_errors(path, "read"):
+        raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(f"{path}: expected {expected}, got bytes that are no text at {error.start}") from None
 
 
 def _missing(path: Path, use: str) -> str:

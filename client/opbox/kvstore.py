@@ -17,7 +17,7 @@ from opbox_protocol.errors import MXNetError, ShapeError
 
 from .absent import module_getattr
 from .base import value_text
-from .file_errors import file_errors, path_of
+from .file_errors import content_errors, file_errors, path_of
 from .gradient_compression import TwoBitCompression
 from .ndarray import NDArray, add_n
 from .optimizer import Optimizer, Updater, get_updater
@@ -278,7 +278,8 @@ class KVStore(KVStoreBase):
         updater = self._states_updater("load_optimizer_states")
         with file_errors(path, "read"):
             states = path.read_bytes()
-        updater.set_states(states)
+        with content_errors(path):
+            updater.set_states(states)
 
     def barrier(self) -> None:
         """Do nothing: there is one worker."""

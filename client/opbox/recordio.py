@@ -15,10 +15,12 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import DamagedFileError, MXNetError
+from opbox_protocol.excerpt import excerpt
 
 from .absent import module_getattr
 from .base import is_number, value_text
+from .file_errors import file_errors, text_of
 from .foreign import host_values
 from .imaging import library
 
@@ -46,7 +48,7 @@ class MXRecordIO:
 
     Raises:
         ValueError: another flag.
-        OSError: the file cannot be opened.
+        FileError: the file cannot be opened; an MXNetError and an OSError.
 
     Example:
         >>> writer = mx.recordio.MXRecordIO("digits.rec", "w")
@@ -68,7 +70,8 @@ class MXRecordIO:
         """Open the file."""
         if self.flag not in ("r", "w"):
             raise ValueError(f"MXRecordIO: flag: expected 'r' or 'w', got {self.flag!r}")
-        self._file: BinaryIO = Path(self.uri).open("wb" if self.flag == "w" else "rb")  # noqa: SIM115  (closed by close)
+        with file_errors(self.uri, "written" if self.flag == "w" else "read"):
+            self._file: BinaryIO = Path(self.uri).open("wb" if self.flag == "w" else "rb")  # noqa: SIM115  (see close)
         self.writable = self.flag == "w"
         self.pid = os.getpid()
         self.is_open = True
@@ -190,7 +193,7 @@ class MXIndexedRecordIO(MXRecordIO):
         keys: the keys in the order of the index.
 
     Raises:
-        ValueError: the index is damaged.
+        DamagedFileError: the index is damaged; a ValueError as of MXNet.
 
     Example:
         >>> mx.recordio.MXIndexedRecordIO("digits.idx", "digits.rec", "r").read_idx(3)
@@ -214,9 +217,11 @@ class MXIndexedRecordIO(MXRecordIO):
     def open(self) -> None:
         super().open()
         self.idx, self.keys = {}, []
-        self.fidx = Path(self.idx_path).open("w" if self.writable else "r", encoding="utf-8")  # noqa: SIM115
+        with file_errors(self.idx_path, "written" if self.writable else "read"):
+            self.fidx = Path(self.idx_path).open("w" if self.writable else "r", encoding="utf-8")  # noqa: SIM115
         if not self.writable:
-            for number, line in enumerate(self.fidx, 1):
+            text = text_of(Path(self.idx_path), "lines of a key, a tab and a place")
+            for number, line in enumerate(text.splitlines(), 1):
                 self._enter(line, number)
 
     def _enter(self, line: str, number: int) -> None:
@@ -226,8 +231,8 @@ class MXIndexedRecordIO(MXRecordIO):
             key = self.key_type(key_text)
             self.idx[key] = int(place)
         except ValueError:
-            raise ValueError(
-                f"{self.idx_path}, line {number}: expected a key, a tab and a place, got {line.strip()!r}"
+            raise DamagedFileError(
+                f"{self.idx_path}, line {number}: expected a key, a tab and a place, got {excerpt(line.strip())}"
             ) from None
         self.keys.append(key)
 
@@ -246,7 +251,10 @@ class MXIndexedRecordIO(MXRecordIO):
         file = self._opened(to_write=False)
         if idx not in self.idx:
             raise KeyError(f"{self.idx_path}: expected one of {len(self.keys)} keys, got {idx!r}")
-        file.seek(self.idx[idx])
+        place = self.idx[idx]
+        if not 0 <= place < 1 << 63:
+            raise DamagedFileError(f"{self.idx_path}: key {idx!r}: expected a place of 0 or more, got {place}")
+        file.seek(place)
 
     def tell(self) -> int:
         """The place of the next record to be written."""

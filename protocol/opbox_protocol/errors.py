@@ -31,6 +31,7 @@
     ├── FileError                       a file that cannot be read or written: raised by the client alone
     │   ├── MissingFileError                there is none, or no folder for it; a FileNotFoundError too
     │   └── DeniedFileError                 it may not be read or written; a PermissionError too
+    ├── DamagedFileError                a file whose content is not what it should be; a ValueError too
     └── TransportError                  no answer came: raised by the client alone
 
 The root has MXNet's name, and is a RuntimeError as MXNet's is, so that scripts which catch MXNet's errors catch all of
@@ -55,6 +56,7 @@ __all__ = [
     "CancelledError",
     "ConflictError",
     "DTypeError",
+    "DamagedFileError",
     "DeadlineError",
     "DeniedFileError",
     "EncodingError",
@@ -322,13 +324,20 @@ class DeniedFileError(FileError, PermissionError):
     """A file that this user may not read or write."""
 
 
+class DamagedFileError(MXNetError, ValueError):
+    """A file that has been read, and has something else in it than it should.
+
+    MXNet raises its own error where its library reads the file, and ValueError where its Python does; this is both.
+    """
+
+
 class TransportError(MXNetError):
     """The server could not be reached, or broke off its answer."""
 
     status = 503
 
 
-_LOCAL = (WireError, TransportError, FileError, MissingFileError, DeniedFileError)
+_LOCAL = (WireError, TransportError, FileError, MissingFileError, DeniedFileError, DamagedFileError)
 """Errors that only the side which meets them calls by this name; to the other it is the base class."""
 _BY_NAME = {
     kind.__name__: kind

@@ -44,7 +44,7 @@ KINDS = {name: kind for name, kind in vars(errors).items() if inspect.isclass(ki
 
 
 def test_every_class_is_in_the_table_and_public() -> None:
-    local = {"WireError", "TransportError", "FileError", "MissingFileError", "DeniedFileError"}
+    local = {"WireError", "TransportError", "FileError", "MissingFileError", "DeniedFileError", "DamagedFileError"}
     assert set(KINDS) == set(STATUSES) | local
     assert set(errors.__all__) == set(KINDS) | {"STATUSES", "error_from_json", "error_to_json"}
 

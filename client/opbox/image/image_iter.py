@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import DamagedFileError, MXNetError
 
 from ..base import is_number, value_text
-from ..file_errors import file_errors, path_of
+from ..file_errors import file_errors, path_of, text_of
 from ..imaging import Image, library
 from ..io.desc import DataBatch, DataIter
 from ..io.host_array import HostArray
@@ -337,8 +337,7 @@ def _listed(item: Any, dtype: str) -> tuple[Image, str]:
 
 def _listed_file(path: Path, dtype: str) -> dict[Any, tuple[Image, str]]:
     """Labels and paths in a list of images, by their numbers."""
-    with file_errors(path, "read"):
-        lines = path.read_text(encoding="utf-8").splitlines()
+    lines = text_of(path, "lines of a number, labels and a path").splitlines()
     listed: dict[Any, tuple[Image, str]] = {}
     for number, line in enumerate(lines, 1):
         cells = line.strip().split("\t")
@@ -346,7 +345,7 @@ def _listed_file(path: Path, dtype: str) -> dict[Any, tuple[Image, str]]:
             if line.strip():
                 listed[int(cells[0])] = np.asarray([float(cell) for cell in cells[1:-1]], dtype), cells[-1]
         except ValueError:
-            raise ValueError(
+            raise DamagedFileError(
                 f"{path}, line {number}: expected a number, labels and a path with tabs between, got {line.strip()!r}"
             ) from None
     return listed

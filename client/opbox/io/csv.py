@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from opbox_protocol.errors import DamagedFileError
+
 from ..file_errors import file_errors, path_of
 from .rows import RowsIter
 
@@ -24,11 +26,11 @@ def _read(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray
         rows = [_rows(file, dtype) for file in files]
     rows = [one for one in rows if one.size]
     if not rows:
-        raise ValueError(f"{path}: expected rows of comma-separated values, got none")
+        raise DamagedFileError(f"{path}: expected rows of comma-separated values, got none")
     width = int(np.prod(shape))
     for file, one in zip(files, rows, strict=False):
         if one.shape[1] != width:
-            raise ValueError(f"{file}: expected {width} values a row for shape {shape}, got {one.shape[1]}")
+            raise DamagedFileError(f"{file}: expected {width} values a row for shape {shape}, got {one.shape[1]}")
     return np.concatenate(rows).reshape(-1, *shape)
 
 
@@ -37,7 +39,7 @@ def _rows(file: Path, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         try:
             return np.loadtxt(file, delimiter=",", dtype=dtype, ndmin=2)
         except ValueError as error:
-            raise ValueError(f"{file}: expected rows of as many numbers with commas between: {error}") from None
+            raise DamagedFileError(f"{file}: expected rows of as many numbers with commas between: {error}") from None
 
 
 class CSVIter(RowsIter):
@@ -55,7 +57,7 @@ class CSVIter(RowsIter):
         prefetch_buffer, ctx: taken for their callers' sake: the rows are in memory.
 
     Raises:
-        FileError, ValueError: the files.
+        FileError, DamagedFileError: the files; both are MXNetErrors.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class CSVIter(RowsIter):
         else:
             labels = _read(str(label_csv), element, tuple(label_shape))
         if len(labels) != len(data):
-            raise ValueError(f"{label_csv}: expected {len(data)} rows as in {data_csv}, got {len(labels)}")
+            raise DamagedFileError(f"{label_csv}: expected {len(data)} rows as in {data_csv}, got {len(labels)}")
         # One label a row comes as a vector, as from MXNet's reader.
         if tuple(label_shape) == (1,):
             labels = labels.reshape(-1)

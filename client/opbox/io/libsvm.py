@@ -10,7 +10,7 @@ import numpy as np
 from opbox_protocol.errors import MXNetError
 
 from ..base import value_text
-from ..file_errors import file_errors, path_of
+from ..file_errors import file_errors, path_of, text_of
 from .arguments import PARTS
 from .rows import RowsIter
 
@@ -22,7 +22,7 @@ def _read(path: str, width: int, argument: str) -> tuple[np.ndarray[Any, Any], n
     place = path_of(path, f"LibSVMIter: {argument}")
     with file_errors(place, "read"):
         files = sorted(one for one in place.iterdir() if one.is_file()) if place.is_dir() else [place]
-        texts = [(file, file.read_text(encoding="utf-8")) for file in files]
+    texts = [(file, text_of(file, "lines of a label and pairs index:value")) for file in files]
     firsts: list[float] = []
     rows: list[np.ndarray[Any, Any]] = []
     for file, text in texts:

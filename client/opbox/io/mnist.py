@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import MissingFileError
+from opbox_protocol.errors import DamagedFileError, MissingFileError
 
 from ..file_errors import file_errors
 from .arguments import warn_of_unused
@@ -18,6 +19,7 @@ from .row_source import RowSource
 
 __all__ = ["MNISTIter", "read_idx"]
 
+_MAX_RANK = 32
 _TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
@@ -28,7 +30,7 @@ def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
 
     Raises:
         MissingFileError: neither is there.
-        ValueError: the file is no idx file, or not as long as it says.
+        DamagedFileError: the file is no idx file, or not as long as it says.
     """
     file = Path(path)
     if not file.exists():
@@ -39,15 +41,27 @@ def read_idx(path: str | Path) -> np.ndarray[Any, Any]:
     with file_errors(file, "read"):
         raw = file.read_bytes()
     if raw[:2] == b"\x1f\x8b":
-        raw = gzip.decompress(raw)
+        try:
+            raw = gzip.decompress(raw)
+        except (EOFError, OSError, zlib.error) as error:
+            raise DamagedFileError(f"{file}: expected a gzipped file, got one that is damaged: {error}") from None
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _TYPES:
-        raise ValueError(f"{file}: expected an idx file, got bytes that begin with {raw[:4]!r}")
+        raise DamagedFileError(f"{file}: expected an idx file, got bytes that begin with {raw[:4]!r}")
     start = 4 + 4 * raw[3]
+    if not 1 <= raw[3] <= _MAX_RANK:
+        raise DamagedFileError(f"{file}: expected 1 to {_MAX_RANK} dimensions, got {raw[3]}")
+    if len(raw) < start:
+        raise DamagedFileError(f"{file}: expected {raw[3]} dimensions, got {len(raw)} bytes in all")
     shape = tuple(int(d) for d in np.frombuffer(raw[4:start], ">u4"))
     dtype = np.dtype(_TYPES[raw[2]])
     if len(raw) - start != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{file}: expected {math.prod(shape)} values for shape {shape}, got {len(raw) - start} bytes")
-    return np.frombuffer(raw, dtype, offset=start).reshape(shape)
+        raise DamagedFileError(
+            f"{file}: expected {math.prod(shape)} values for shape {shape}, got {len(raw) - start} bytes"
+        )
+    try:
+        return np.frombuffer(raw, dtype, offset=start).reshape(shape)
+    except ValueError:  # one size is 0, and the product of the others is too large
+        raise DamagedFileError(f"{file}: expected dimensions that an array can have, got {shape}") from None
 
 
 class MNISTIter(NDArrayIter):
@@ -67,7 +81,7 @@ class MNISTIter(NDArrayIter):
         dtype: float32, or None.
 
     Raises:
-        FileError, ValueError: the files.
+        FileError, DamagedFileError: the files; both are MXNetErrors.
     """
 
     def __init__(
@@ -93,7 +107,7 @@ class MNISTIter(NDArrayIter):
         warn_of_unused("MNISTIter", unused, ("image", "label", "batch_size", "shuffle", "flat", "seed", "input_shape"))
         images, labels = read_idx(image), read_idx(label)
         if len(images) != len(labels):
-            raise ValueError(f"{label}: expected {len(images)} labels as in {image}, got {len(labels)}")
+            raise DamagedFileError(f"{label}: expected {len(images)} labels as in {image}, got {len(labels)}")
         if not 0 <= part_index < num_parts:
             raise ValueError(f"part_index: expected 0 to {num_parts - 1}, got {part_index}")
         part = slice(len(images) * part_index // num_parts, len(images) * (part_index + 1) // num_parts)

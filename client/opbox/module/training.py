@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import optimizer as opt
 from ..base import user_level, value_text
-from ..file_errors import file_errors, path_of
+from ..file_errors import content_errors, file_errors, path_of
 from ..kvstore import KVStore, KVStoreBase
 from .executors import Executors
 from .names import ArgumentNames
@@ -131,4 +131,5 @@ class Training:
         path = path_of(fname, "load_optimizer_states: fname")
         with file_errors(path, "read"):
             states = path.read_bytes()
-        self.updater.set_states(states)
+        with content_errors(path):
+            self.updater.set_states(states)

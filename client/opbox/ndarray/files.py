@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import DamagedFileError, MXNetError
 from opbox_protocol.mxnet import TYPES
 
 from ..base import value_text
@@ -96,7 +96,8 @@ def load(fname: str | Path) -> Any:
     """Read a file of `save`, or of MXNet: a dict when it has names, a list otherwise.
 
     Raises:
-        MXNetError: it is none, or cannot be read.
+        FileError: it cannot be read.
+        DamagedFileError: it is none, or cut off; an MXNetError as of MXNet.
     """
     path = path_of(fname, "load: fname")
     with file_errors(path, "read"):
@@ -109,11 +110,11 @@ def load_frombuffer(buf: Any, what: str = "buffer") -> Any:
     reader = _FieldReader(memoryview(buf).cast("B"), what)
     magic, _, count = reader.take("<QQQ")
     if magic != LIST_MAGIC:
-        raise MXNetError(f"{what}: expected a file of arrays as mx.nd.save writes it, got other bytes")
+        raise DamagedFileError(f"{what}: expected a file of arrays as mx.nd.save writes it, got other bytes")
     values = [reader.array() for _ in range(count)]
-    names = [reader.bytes(reader.take("<Q")[0]).decode() for _ in range(reader.take("<Q")[0])]
+    names = [reader.name() for _ in range(reader.take("<Q")[0])]
     if names and len(names) != len(values):
-        raise MXNetError(f"{what}: expected {len(values)} names, got {len(names)}")
+        raise DamagedFileError(f"{what}: expected {len(values)} names, got {len(names)}")
     session = current_context().session
     arrays = [from_host(value, session) for value in values]
     return dict(zip(names, arrays, strict=True)) if names else arrays
@@ -129,12 +130,19 @@ class _FieldReader:
 
     def bytes(self, size: int) -> bytes:
         if not 0 <= size <= len(self._buffer) - self._at:
-            raise MXNetError(
+            raise DamagedFileError(
                 f"{self._what}: expected {size} more bytes, got {len(self._buffer) - self._at}: it is cut off, "
                 "or no file of mx.nd.save's"
             )
         self._at += size
         return bytes(self._buffer[self._at - size : self._at])
+
+    def name(self) -> str:
+        raw = self.bytes(self.take("<Q")[0])
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise DamagedFileError(f"{self._what}: expected an array's name in UTF-8, got {raw[:40]!r}") from None
 
     def take(self, form: str) -> tuple[Any, ...]:
         return struct.unpack(form, self.bytes(struct.calcsize(form)))
@@ -144,10 +152,10 @@ class _FieldReader:
         if magic in (V2, V3):
             stype = self.take("<i")[0]
             if stype != 0:
-                raise MXNetError(f"{self._what}: expected dense arrays, got storage type {stype}")
+                raise DamagedFileError(f"{self._what}: expected dense arrays, got storage type {stype}")
         rank = self.take("<I")[0] if magic in (V1, V2, V3) else magic
         if rank > MAX_RANK:
-            raise MXNetError(
+            raise DamagedFileError(
                 f"{self._what}: expected at most {MAX_RANK} dimensions, got {rank}: it is no file of arrays"
             )
         shape = self.take(f"<{rank}{'q' if magic in (V1, V2, V3) else 'I'}")
@@ -155,11 +163,15 @@ class _FieldReader:
             return np.zeros((0,), np.float32)
         flag = self.take("<iii")[2]
         if not 0 <= flag < len(TYPES):
-            raise MXNetError(f"{self._what}: expected an element type from 0 to {len(TYPES) - 1}, got {flag}")
+            raise DamagedFileError(f"{self._what}: expected an element type from 0 to {len(TYPES) - 1}, got {flag}")
         if any(size < 0 for size in shape):
-            raise MXNetError(f"{self._what}: expected sizes of 0 or more, got {shape}")
+            raise DamagedFileError(f"{self._what}: expected sizes of 0 or more, got {shape}")
         dtype = TYPES[flag]
         size = dtype.itemsize
         for dimension in shape:
             size *= dimension
-        return np.frombuffer(bytearray(self.bytes(size)), dtype).reshape(shape)
+        values = np.frombuffer(bytearray(self.bytes(size)), dtype)
+        try:
+            return values.reshape(shape)
+        except ValueError:  # one size is 0, and the product of the others is too large
+            raise DamagedFileError(f"{self._what}: expected sizes that an array can have, got {shape}") from None

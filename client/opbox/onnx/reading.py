@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import DamagedFileError, MXNetError
 
 from .. import _schema
 from .. import ndarray as nd
@@ -44,6 +44,20 @@ def import_model(model_file: str | Path) -> tuple[Symbol, dict[str, Any], dict[s
         >>> net, arg_params, aux_params = mx.onnx.import_model("net.onnx")
     """
     model = _loaded(model_file, "import_model")
+    try:
+        return _imported(model)
+    except MXNetError:
+        raise
+    except (LookupError, OverflowError, TypeError, ValueError) as error:
+        # onnx's checker passes values that do not fit each other, as of a damaged file.
+        raise DamagedFileError(
+            f"import_model: {model_file}: expected values that fit each other, got others: the file may be damaged "
+            f"({type(error).__name__}: {error})"
+        ) from error
+
+
+def _imported(model: ModelProto) -> tuple[Symbol, dict[str, Any], dict[str, Any]]:
+    """The network of a model that onnx's checker has passed."""
     graph = _graph(model)
     nodes = _in_order(model)
     for node in nodes:

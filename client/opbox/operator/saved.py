@@ -76,7 +76,9 @@ def read(symbol_file: str | Path) -> dict[str, CustomOperator]:
             definition = Definition(str(entry["op"]), str(entry["op_type"]), None, bundles[entry["source"]])
             operators[name] = CustomOperator(definition, Signature.from_json(entry))
         return operators
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise MXNetError(f"{path.name}: expected operators as Symbol.save writes them, got {error.strerror}") from None
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise MXNetError(f"{path.name}: expected operators as Symbol.save writes them, got {error}") from None
 
 

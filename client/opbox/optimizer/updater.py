@@ -7,6 +7,7 @@ file names (`pickles`). Files of opbox before that, a frame of the wire format b
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from opbox_protocol import wire
@@ -107,6 +108,8 @@ class Updater:
             values, description = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
         if not isinstance(values, dict) or not all(isinstance(key, (int, str)) for key in values):
             raise MXNetError(f"optimizer states: expected a state for each weight's index, got {value_text(values)}")
+        for state in values.values():
+            _check_state(state)
         optimizer = self.optimizer if description is None else _restored_optimizer(description, self.optimizer)
         swapped = not raw.startswith(MAGIC)
         restored = {key: _sent(self._in_mxnets_order(v, optimizer) if swapped else v) for key, v in values.items()}
@@ -142,11 +145,16 @@ def _sent(state: Any) -> State:
     """A state with the engine's arrays for numpy's."""
     if isinstance(state, (list, tuple)):
         return tuple(_sent(part) for part in state)
-    if state is None:
-        return None
-    if not hasattr(state, "dtype"):
+    return None if state is None else nd.array(state, dtype=state.dtype)
+
+
+def _check_state(state: Any) -> None:
+    """Raise MXNetError unless a state is made of arrays, tuples and None: before anything of a file is taken over."""
+    if isinstance(state, (list, tuple)):
+        for part in state:
+            _check_state(part)
+    elif state is not None and not hasattr(state, "dtype"):
         raise MXNetError(f"optimizer states: expected arrays, tuples and None, got {type(state).__name__}")
-    return nd.array(state, dtype=state.dtype)
 
 
 def _of_frame(raw: bytes) -> tuple[Any, Any]:
@@ -154,16 +162,29 @@ def _of_frame(raw: bytes) -> tuple[Any, Any]:
     start = len(MAGIC) + _LENGTH.size
     if len(raw) < start:
         raise MXNetError(f"optimizer states: expected {start} bytes and more, got {len(raw)}: the file is cut off")
-    frame = wire.decode(memoryview(raw)[start:], *_LENGTH.unpack_from(raw, len(MAGIC)))
-    header = frame.header
-    if header.get("format") != _FORMAT:
-        raise MXNetError(f"optimizer states: expected format {_FORMAT!r}, got {header.get('format')!r}")
+    try:
+        frame = wire.decode(memoryview(raw)[start:], *_LENGTH.unpack_from(raw, len(MAGIC)))
+        if frame.header.get("format") != _FORMAT:
+            raise MXNetError(f"expected format {_FORMAT!r}, got {value_text(frame.header.get('format'))}")
+        return _of_header(frame.header, frame.tensors)
+    except MXNetError as error:
+        error.reword(f"optimizer states: {error.message}")
+        raise
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise MXNetError(
+            f"optimizer states: expected a header of states and an optimizer, got another ({type(error).__name__}: "
+            f"{error})"
+        ) from None
+
+
+def _of_header(header: Mapping[str, Any], tensors: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The states and the optimizer of a frame; whatever a wrong type raises."""
 
     def restored(description: Any) -> Any:
         if description is None:
             return None
         if isinstance(description, str):
-            return frame.tensors[description]
+            return tensors[description]
         return tuple(restored(one) for one in description)
 
     saved = header.get("optimizer")
