@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opbox_protocol import routes
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.commands import InferShape, InferType
 from opbox_protocol.errors import MXNetError, UnderdeterminedError
 from opbox_protocol.mxnet import dtype_name, numpy_dtype
@@ -53,6 +54,7 @@ def _named(symbol: Symbol, what: str, args: Sequence[Any], kwargs: Mapping[str, 
     return dict(kwargs)
 
 
+@collection_paused()
 def _ask(symbol: Symbol, query: InferShape | InferType) -> dict[str, Any]:
     """Return the engine's answer to a query; a graph with the user's own operators is asked about in their session."""
     if has_own_code(symbol):

@@ -181,7 +181,7 @@ def test_wrong_options_are_told_in_a_line() -> None:
 
 
 def test_a_worker_loads_while_it_has_nothing_to_do_what_few_operators_want(start: Callable[..., Live]) -> None:
-    """Else the first call of `random_pdf_poisson`, or of a Fourier transform, waits for it: seconds on a busy machine."""
+    """Else the first call of `random_pdf_poisson` or of a Fourier transform waits for it, on a busy machine seconds."""
     server = start("process")
     (worker,) = server.workers()
     maps = Path(f"/proc/{worker}/maps")

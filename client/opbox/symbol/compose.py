@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import MXNetError, ParamError
 from opbox_protocol.mxnet import attribute_text
 
@@ -83,6 +84,7 @@ def single(symbol: Any, argument: str, node: Node) -> Entry:
     return heads[0]
 
 
+@collection_paused()
 def recompose(heads: Sequence[Entry], name: str | None, named: Mapping[str, Any]) -> list[Entry]:
     """A copy of a graph with symbols in the place of the variables that `named` names.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbox_protocol import symbol_json
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import GraphError
 from opbox_protocol.mxnet import NP_SHAPE
 from opbox_protocol.shapes import from_mxnet, shape_from_text
@@ -20,6 +21,7 @@ from .node import Entry, Node, ordered, subgraph_states
 __all__ = ["document", "parse", "text"]
 
 
+@collection_paused()
 def document(heads: Sequence[Entry], *, sources: bool = False, nodes: Sequence[Node] | None = None) -> dict[str, Any]:
     """The graph as a JSON object.
 
@@ -32,6 +34,7 @@ def document(heads: Sequence[Entry], *, sources: bool = False, nodes: Sequence[N
     return symbol_json.write(nodes, heads, _row, sources=sources, np_shape=is_np_shape())
 
 
+@collection_paused()
 def text(heads: Sequence[Entry]) -> str:
     """The graph as MXNet's own writer lays it out."""
     return file_text(document(heads))
@@ -43,6 +46,7 @@ def _row(node: Node) -> NodeRow[Node]:
     return NodeRow(kind, node.name, node.attrs, node.inputs, node.aux(), node.num_outputs(), node.source, subgraphs)
 
 
+@collection_paused()
 def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Entry]:
     """The heads of the graph in a JSON text, of any version of MXNet.
 
@@ -63,16 +67,25 @@ def parse(document: str, operators: Mapping[str, Any] | None = None) -> list[Ent
 
 
 class _SymbolNodeMaker:
-    """Makes this side's nodes (see symbol_json.Maker)."""
+    """Makes this side's nodes (see symbol_json.Maker); calls that are alike are checked once."""
 
     def __init__(self, operators: Mapping[str, Any] | None) -> None:
         self._operators = operators
+        self._calls: dict[tuple[Any, ...], ParsedCall] = {}
 
     def call(self, kind: str, name: str, attrs: Mapping[str, str], subgraphs: Sequence[Sequence[Entry]]) -> ParsedCall:
-        op = operator_of(kind, attrs, name, self._operators) or _schema.get(kind)
+        key = (kind, *attrs.items())
+        known = self._calls.get(key)
+        if known is not None and not subgraphs:
+            return known
+        own = operator_of(kind, attrs, name, self._operators)
+        op = own or _schema.get(kind)
         op.check(attrs, name)
         states = subgraph_states(op, attrs, subgraphs) if subgraphs else op.aux_indices(attrs)
-        return ParsedCall(op.input_names(attrs), states, (op, subgraphs))
+        call = ParsedCall(op.input_names(attrs), states, (op, subgraphs))
+        if own is None and not subgraphs:
+            self._calls[key] = call
+        return call
 
     def variable(self, name: str, attrs: dict[str, str], source: str | None) -> Node:
         in_mode = attrs.pop(NP_SHAPE, None) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.control_flow import aux_inputs, wiring
 from opbox_protocol.mxnet import attribute_value, head_copy_name
 
@@ -66,6 +67,7 @@ class Node:
 Entry: TypeAlias = tuple[Node, int]
 
 
+@collection_paused()
 def ordered(heads: Iterable[Entry]) -> list[Node]:
     """All nodes that the heads need, inputs before users: depth first, in the order of the inputs."""
     seen: set[int] = set()
@@ -119,6 +121,7 @@ def _positions(text: str) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
+@collection_paused()
 def copied(heads: Iterable[Entry], replaced: dict[str, Entry] | None = None) -> list[Entry]:
     """The heads of a copy of the graph; variables named in `replaced` give way to what is given for them."""
     heads = list(heads)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import GraphError
 from opbox_protocol.mxnet import dtype_name, hidden_key
 
@@ -78,8 +79,9 @@ class Symbol(SymbolArithmetic, SymbolFluent):
     def __deepcopy__(self, memo: Any) -> Symbol:
         return Symbol(copied(self._heads))
 
+    @collection_paused()
     def __reduce__(self) -> Any:
-        return _unpickled, (json.dumps(files.document(self._heads, sources=True)),)
+        return _unpickled, (json.dumps(self._document()),)
 
     # -- outputs ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ __all__ = ["hand_down", "split_attributes"]
 
 def split_attributes(attrs: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """An operator's own attributes, and those that old files gave it for its variables."""
-    if not any(key.endswith(LEGACY_KEYS) for key in attrs):
+    if not attrs or not any(key.endswith(LEGACY_KEYS) for key in attrs):
         return attrs, {}
     own: dict[str, str] = {}
     handed: dict[str, str] = {}
