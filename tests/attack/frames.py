@@ -43,7 +43,13 @@ def first_calls(box: Box) -> Outcome:
     session.run({"do": "put", "id": 1, "tensor": "x"}, x=x)
     longest, slowest = 0.0, ""
     for number, (op, inputs) in enumerate(
-        (("_random_pdf_poisson", [1, 1]), ("_contrib_fft", [1]), ("_linalg_potrf", [1]), ("erfinv", [1]), ("gamma", [1]))
+        (
+            ("_random_pdf_poisson", [1, 1]),
+            ("_contrib_fft", [1]),
+            ("_linalg_potrf", [1]),
+            ("erfinv", [1]),
+            ("gamma", [1]),
+        )
     ):
         began = time.monotonic()
         session.run({"do": "invoke", "op": op, "inputs": inputs, "outputs": [10 + number]})
