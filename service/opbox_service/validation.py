@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from opbox_protocol.errors import BadRequestError
 from opbox_protocol.excerpt import excerpt
 
-__all__ = ["Expected", "InPieces", "RandomSeed", "Row", "Strict", "explain", "first_error", "validate"]
+__all__ = ["Expected", "InPieces", "RandomSeed", "FieldList", "Strict", "explain", "first_error", "validate"]
 
 M = TypeVar("M", bound=BaseModel)
 SHOWN = 80
@@ -59,7 +59,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, populate_by_name=True)
 
 
-class Row(Strict):
+class FieldList(Strict):
     """Base of models that JSON has as lists of the fields' values."""
 
     @model_validator(mode="before")

@@ -22,11 +22,11 @@ from opbox_protocol.frame_header import counted
 from .. import json_text
 from ..checkpoint_store import Buffer
 from ..quota import Budget
-from ..validation import Expected, InPieces, RandomSeed, Row, Strict, validate
+from ..validation import Expected, FieldList, InPieces, RandomSeed, Strict, validate
 from .command import Id, IdsByName
 from .executors import Bind
 
-__all__ = ["Datatype", "Position", "SavedSession", "Size", "SourcePlace", "StreamPlace", "read", "written"]
+__all__ = ["Datatype", "Position", "SavedSession", "Size", "SourcePlace", "RunPlace", "read", "written"]
 
 FORMAT: Literal["opbox checkpoint"] = "opbox checkpoint"
 MAGIC = b"opboxck1"
@@ -57,7 +57,7 @@ Executors = Annotated[int, Field(ge=0, le=MAX_EXECUTORS), Expected(f"an integer 
 Runs = Annotated[int, Field(ge=0, le=MAX_RUNS), Expected(f"an integer from 0 to {MAX_RUNS}")]
 
 
-class BlankArray(Row):
+class BlankArray(FieldList):
     """An array that an executor reads or writes, and whose values are not saved."""
 
     id: Id
@@ -65,7 +65,7 @@ class BlankArray(Row):
     datatype: Datatype
 
 
-class StreamPlace(Row):
+class RunPlace(FieldList):
     """The place of an executor's random numbers (`NodeStreams.snapshot`)."""
 
     executor: Annotated[int, Field(ge=1, le=MAX_EXECUTORS), Expected(f"an integer from 1 to {MAX_EXECUTORS}")]
@@ -85,7 +85,7 @@ class RandomPlaces(Strict):
     """Where random numbers go on, for the session and for each of its executors."""
 
     source: SourcePlace
-    executors: Annotated[list[StreamPlace | None], InPieces()]
+    executors: Annotated[list[RunPlace | None], InPieces()]
 
 
 class Header(Strict):

@@ -10,16 +10,16 @@ from pydantic import Field
 from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import BadRequestError
 
-from ..validation import InPieces, Row, Strict
-from .checkpoint_file import Datatype, Position, Size, SourcePlace, StreamPlace
+from ..validation import FieldList, InPieces, Strict
+from .checkpoint_file import Datatype, Position, RunPlace, Size, SourcePlace
 from .command import Id, IdsByName, IdsOrNone
 
-__all__ = ["ImageHeader", "Placed", "check_places"]
+__all__ = ["ImageHeader", "ImagePlace", "check_places"]
 
 Blocks = Annotated[int, Field(ge=0)]
 
 
-class Placed(Row):
+class ImagePlace(FieldList):
     """The place of an array in a block of bytes.
 
     Attributes:
@@ -34,23 +34,23 @@ class Placed(Row):
     datatype: Datatype
 
 
-class ImageArray(Row):
+class ImageArray(FieldList):
     """An array by its number."""
 
     id: Id
-    place: Placed
+    place: ImagePlace
     read_only: bool
 
 
-class ImageDataset(Row):
+class ImageDataset(FieldList):
     """A dataset by its number; the block `present` has a byte for each row."""
 
     id: Id
     present: Blocks
-    place: Placed
+    place: ImagePlace
 
 
-class ImageProgress(Row):
+class ImageProgress(FieldList):
     """See RunProgress; `values` is a block."""
 
     layout: str
@@ -58,7 +58,7 @@ class ImageProgress(Row):
     flags: Annotated[list[bool], Field(min_length=3, max_length=3)]
     forwards: Size
     backwards: Size
-    streams: StreamPlace | None
+    streams: RunPlace | None
 
 
 class BoundPlaces(Strict):
@@ -77,8 +77,8 @@ class ImageExecutor(Strict):
 
     id: Id
     graph: dict[str, Any]
-    bound: dict[str, Placed]
-    outputs: list[Placed]
+    bound: dict[str, ImagePlace]
+    outputs: list[ImagePlace]
     places: BoundPlaces
     progress: ImageProgress
 
@@ -154,7 +154,7 @@ def check_places(header: ImageHeader, sizes: Sequence[int], max_rank: int) -> No
             raise BadRequestError(f"executor {executor.id}: expected one of {len(sizes)} blocks, got {values}")
 
 
-def _places(header: ImageHeader) -> Iterator[Placed]:
+def _places(header: ImageHeader) -> Iterator[ImagePlace]:
     yield from (array.place for array in header.arrays)
     yield from (dataset.place for dataset in header.datasets)
     for executor in header.executors:

@@ -27,7 +27,7 @@ from ..validation import validate
 from .array_table import ArrayEntry, ArrayTable, ExecutorEntry, RowsEntry
 from .checkpoints import CheckpointPlan
 from .executors import bind_entries
-from .image_header import ImageExecutor, ImageHeader, Placed, check_places
+from .image_header import ImageExecutor, ImageHeader, ImagePlace, check_places
 
 __all__ = ["TableImage", "pack", "unpack"]
 
@@ -298,7 +298,7 @@ class _Maker:
             self._blocks[block] = memory, allocation.share()
         return entry
 
-    def _entry(self, place: Placed, read_only: bool = False) -> ArrayEntry:
+    def _entry(self, place: ImagePlace, read_only: bool = False) -> ArrayEntry:
         block, dtype = place.block, DATATYPES[place.datatype]
         if block not in self._blocks:
             maker = self._makers.get(block)

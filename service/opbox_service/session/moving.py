@@ -23,7 +23,7 @@ from ..commands.checkpoint_file import Datatype, Size
 from ..commands.table_image import TableImage
 from ..sealed_files import map_sealed, write_sealed
 from ..settings import Scope
-from ..validation import Row, Strict, validate
+from ..validation import FieldList, Strict, validate
 
 __all__ = ["MOVED", "MovedError", "SessionHeader", "read_image", "write_image"]
 
@@ -47,7 +47,7 @@ class MovedError(MXNetError):
         super().__init__("the session moves to a process of its own: call again", detail={"seq": seq})
 
 
-class WaitingTensor(Row):
+class WaitingTensor(FieldList):
     """A tensor of a batch: the number of its block, its shape and its type."""
 
     block: Size
@@ -63,7 +63,7 @@ class WaitingTensor(Row):
         raise BadRequestError(f"{_SUBJECT}: a tensor: expected a block of its size, got block {self.block}")
 
 
-class WaitingBatch(Row):
+class WaitingBatch(FieldList):
     """A batch that has been answered and has not run yet."""
 
     seq: Size
@@ -72,7 +72,7 @@ class WaitingBatch(Row):
     tensors: dict[str, WaitingTensor]
 
 
-class SessionError(Row):
+class SessionError(FieldList):
     """The error that the next batch is to be answered by."""
 
     status: int
