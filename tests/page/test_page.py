@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.contract.live import TOKENS, Live, symbol, var
+from tests.link.nginx import Nginx, needs_nginx
 from tests.page.conftest import Training
 from tests.page.user import Key, User, number
 
@@ -355,6 +356,24 @@ def test_the_http_api_is_listed_and_tried(user: User, server: Live) -> None:
     asked_home_only(user)
 
 
+@needs_nginx
+def test_under_a_path(user: User, server: Live, tmp_path: Path) -> None:
+    """Behind nginx, which takes the path off: the page, its calls, Swagger UI and its calls."""
+    with Nginx(tmp_path, f"location /opbox/ {{ proxy_pass {server.url}/; }}") as nginx:
+        outside = User(user.driver, server, f"{nginx.url}/opbox")
+        outside.driver.get_log("performance")
+        outside.sign_in("ann", "#/ops/relu")
+        outside.wait_for("h2", "relu")
+        outside.press("#views a", "HTTP API")
+        about = "#operations-health-server_metadata"
+        outside.press(f"{about} .opblock-summary-control")
+        outside.press(f"{about} .try-out__btn")
+        outside.press(f"{about} .execute")
+        outside.wait_for(f"{about} .live-responses-table .response-col_status", "200")
+        assert f"{outside.url}/v2" in outside.text(f"{about} .request-url")
+        asked_home_only(outside)
+
+
 def asked_home_only(user: User) -> None:
     """Nothing was asked of another host since the log was last read, and the browser has nothing to complain of."""
     events: list[dict[str, Any]] = [
@@ -362,7 +381,7 @@ def asked_home_only(user: User) -> None:
     ]
     urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
     assert urls
-    own = (user.server.url, "about:", "data:", "chrome://")
+    own = (user.url, "about:", "data:", "chrome://")
     assert {url for url in urls if not url.startswith(own)} == set()
     assert [entry for entry in user.driver.get_log("browser") if entry["level"] == "SEVERE"] == []
 

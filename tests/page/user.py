@@ -31,16 +31,18 @@ class User:
     Args:
         driver: selenium's.
         server: the one whose page it is.
+        url: where the browser finds it, if a proxy is in between.
     """
 
-    def __init__(self, driver: Any, server: Live) -> None:
+    def __init__(self, driver: Any, server: Live, url: str = "") -> None:
         self.driver = driver
         self.server = server
+        self.url = url or server.url
 
     def open(self, path: str = "/") -> None:
         """Open an address as if it were typed: the page is loaded anew."""
         self.driver.get("about:blank")
-        self.driver.get(self.server.url + path)
+        self.driver.get(self.url + path)
 
     def sign_in(self, owner: str, view: str = "#/") -> None:
         """Sign in with a link, as `opbox serve` prints it, and wait until the page is live."""
