@@ -6,13 +6,16 @@ import contextlib
 import ipaddress
 import os
 import socket
+import sys
 
 from .settings import Settings
 
-__all__ = ["listen", "notify"]
+__all__ = ["allow_open_files", "listen", "notify"]
 
 FIRST_FD = 3
 """Number of the first descriptor that systemd passes (sd_listen_fds)."""
+OTHER_FILES = 1024
+"""Files that a server may need beside connections."""
 
 
 def listen(settings: Settings) -> tuple[socket.socket, bool]:
@@ -56,6 +59,26 @@ def _activated(number: int) -> socket.socket:
     if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
         raise SystemExit("opbox serve: LISTEN_FDS: expected a TCP socket: use ListenStream with an address and a port")
     return sock
+
+
+def allow_open_files(connections: int) -> int:
+    """Let this process have a file for each of so many connections; the number that it may have.
+
+    Many systems allow a program 1,024 open files until it asks for more. What it needs beside connections are files
+    for workers, sessions with code and their messages.
+    """
+    if sys.platform == "win32":
+        return connections
+    import resource
+
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY or allowed >= connections + OTHER_FILES:
+        return connections
+    wanted = connections + OTHER_FILES if most == resource.RLIM_INFINITY else min(connections + OTHER_FILES, most)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        allowed = wanted
+    return min(connections, max(allowed - OTHER_FILES, allowed // 2))
 
 
 def notify(state: str) -> None:

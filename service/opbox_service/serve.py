@@ -2,7 +2,7 @@
 
     main(["--port", "0", "--isolation", "none"])
 
-Every setting (settings.py) but the tokens is an option, which wins over the environment.
+Every setting (settings.py) but the secret ones is an option, which wins over the environment.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.collector import begin_tending, tend
 from opbox_protocol.errors import MXNetError
 
-from .allocator import tune_allocator
+from .allocator import return_memory, tune_allocator
+from .api.connections import Connections
 from .api.http_protocol import HttpProtocol
+from .api.tls import Certificate, TlsStart
 from .app import create_app
-from .listening import listen, notify
+from .listening import allow_open_files, listen, notify
 from .logs import configure
 from .memory_shares import within_machine
 from .selfcheck.first_use import start_check
@@ -51,6 +53,8 @@ __all__ = ["Server", "main"]
 
 LINGER_S = 1.0
 """Seconds that connections stay open after a stop if another server shares the port."""
+MANY_LOST = 64
+"""Number of ended connections after which their memory is returned to the system."""
 _log = structlog.get_logger("opbox.serve")
 
 
@@ -62,24 +66,28 @@ class Server(uvicorn.Server):
         if self._shared:
             settings = settings.model_copy(update={"host": str(self.socket.getsockname()[0])})
         self.settings, self._new_token = _with_token(within_machine(settings))
+        self._certificate = Certificate.of(self.settings)
+        self.connections = Connections(self.settings)
         self.middleware = create_app(self.settings)
         self.settings = self.settings.without_plain_tokens()
         self._announce = announce
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked_by: int | None = None
+        self._lost = 0
         self._selfcheck: subprocess.Popen[bytes] | None = None
         super().__init__(
             uvicorn.Config(
                 self.middleware,
                 loop="uvloop" if sys.platform != "win32" else "auto",
-                http=HttpProtocol,
+                http=self._protocol,  # type: ignore[arg-type]  # uvicorn calls it, as it calls a class
                 lifespan="on",
                 ws="none",
                 access_log=False,
                 log_config=None,
                 server_header=False,
-                timeout_keep_alive=75,
+                timeout_keep_alive=self.settings.keep_alive_s,  # type: ignore[arg-type]  # or parts of a second
+                forwarded_allow_ips=list(self.settings.trusted_proxies),
                 timeout_graceful_shutdown=max(1, round(self.settings.stop_grace_s)),
             )
         )
@@ -88,7 +96,18 @@ class Server(uvicorn.Server):
     def url(self) -> str:
         """The server's URL."""
         host, port = self.socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
+
+    @property
+    def _scheme(self) -> str:
+        return "http" if self._certificate is None else "https"
+
+    def _protocol(self, **uvicorns: Any) -> asyncio.Protocol:
+        """Make the protocol of a new connection."""
+        http = HttpProtocol(**uvicorns, connections=self.connections)
+        if self._certificate is None:
+            return http
+        return TlsStart(http, self.connections, self._certificate.context)
 
     @property
     def page(self) -> str:
@@ -96,7 +115,7 @@ class Server(uvicorn.Server):
         host, port = self.socket.getsockname()[:2]
         address = ipaddress.ip_address(host)
         name = socket.gethostname() if address.is_unspecified else f"[{host}]" if address.version == 6 else host
-        return f"http://{name}:{port}/" + (f"?token={self._new_token}" if self._new_token else "")
+        return f"{self._scheme}://{name}:{port}/" + (f"?token={self._new_token}" if self._new_token else "")
 
     @property
     def place(self) -> str:
@@ -111,6 +130,7 @@ class Server(uvicorn.Server):
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal."""
         tune_allocator()
+        self.connections.lower(allow_open_files(self.settings.max_connections))
         super().run(sockets=sockets or [self.socket])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -147,6 +167,11 @@ class Server(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), 1)
             tend()
+            if self._certificate is not None:
+                self._certificate.refresh()
+            if self.connections.lost - self._lost >= MANY_LOST:
+                self._lost = self.connections.lost
+                await asyncio.to_thread(return_memory)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._announce and self._asked_by is not None:
@@ -269,7 +294,7 @@ class _ServeParser(argparse.ArgumentParser):
             "opbox serve",
             usage="opbox serve [options]",
             description="Serve operators over HTTP.",
-            epilog="Every setting is an environment variable OPBOX_… as well; tokens only there.",
+            epilog="Every setting is an environment variable OPBOX_… as well; tokens and passwords only there.",
             allow_abbrev=False,  # --token would be --token-file, with a secret for its name
         )
 
@@ -277,7 +302,7 @@ class _ServeParser(argparse.ArgumentParser):
         self.exit(2, f"opbox serve: {message}: see opbox serve --help\n")
 
 
-TOKENS = {"--token", "--tokens"}
+SECRETS = {"--token", "--tokens", "--ssl-keyfile-password"}
 """Settings that are no options, because everybody on the machine can read a program's options."""
 METAVARS = {
     "int": "N",
@@ -292,7 +317,7 @@ METAVARS = {
 
 def _add_option(parser: argparse._ActionsContainer, *names: str, **how: Any) -> Any:
     """Add a setting's option, as pydantic-settings describes it; several values may follow one that takes them."""
-    if not TOKENS.isdisjoint(names):
+    if not SECRETS.isdisjoint(names):
         return None
     kind = str(how.get("metavar", ""))
     if kind.startswith("tuple["):

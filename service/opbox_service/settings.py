@@ -9,6 +9,7 @@ OPBOX_TOKENS_FILE names. A variable OPBOX_… that is no setting stops the serve
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 from collections.abc import Iterable
@@ -193,6 +194,16 @@ class Settings(BaseSettings):
         default=False,
         description="Share the port with another server (SO_REUSEPORT), such as the next one at a restart.",
     )
+    ssl_certfile: Path | None = Field(
+        default=None,
+        description="PEM file with the certificate for TLS, and those of its authorities; read again when it changes.",
+    )
+    ssl_keyfile: Path | None = Field(
+        default=None, description="PEM file with the certificate's private key; empty: it is in ssl_certfile."
+    )
+    ssl_keyfile_password: SecretStr | None = Field(
+        default=None, description="The password of the private key, where it is encrypted."
+    )
     token: SecretStr | None = Field(
         default=None, min_length=8, description="A token with every scope; generated and printed if you give no token."
     )
@@ -250,6 +261,11 @@ class Settings(BaseSettings):
         default=(),
         description="Origins whose pages may call the server, such as https://example.org, or *; empty: none.",
     )
+    trusted_proxies: tuple[str, ...] = Field(
+        default=("127.0.0.1", "::1"),
+        description="Addresses or networks of reverse proxies: their X-Forwarded-For is believed, and "
+        "max_connections_per_address does not apply to them.",
+    )
 
     page: bool = Field(default=True, description="Serve the page for browsers at /.")
 
@@ -280,6 +296,26 @@ class Settings(BaseSettings):
     )
     ops: tuple[Path, ...] = Field(default=(), description="Python files that register further operators.")
 
+    max_connections: int = Field(
+        default=2048, ge=4, description="Maximum number of connections; a quarter may be without their first request."
+    )
+    """Twice max_in_flight: each request may have a connection, and as many may be idle."""
+    max_connections_per_address: int = Field(
+        default=1024, ge=1, description="Maximum number of connections from one address (IPv6: from one /64 network)."
+    )
+    """A team may be behind one address; half of all leaves the other half to others."""
+    max_request_head_bytes: int = Field(
+        default=1 << 16, ge=1024, description="Maximum bytes of a request's line and headers."
+    )
+    """As much as one read; clients send 1 or 2 KiB."""
+    request_head_s: float = Field(
+        default=10,
+        gt=0,
+        description="Maximum seconds for a request's line and headers, and of silence on a new connection.",
+    )
+    """A head is one or two packets; the slowest links deliver them within this time."""
+    keep_alive_s: float = Field(default=75, gt=0, description="Seconds that a connection stays open without a request.")
+    """More than the 60 s of nginx's, so that nginx ends the connection and loses no request."""
     max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="Maximum bytes of a request's body.")
     max_header_bytes: int = Field(default=16 << 20, ge=1024, description="Maximum bytes of the JSON part of a body.")
     max_buffer_bytes: int = Field(
@@ -352,7 +388,11 @@ class Settings(BaseSettings):
     deadline_s: float = Field(
         default=300, gt=0, description="Maximum seconds of a request; after that it is answered 504."
     )
-    stall_s: float = Field(default=60, gt=0, description="Seconds that a client may leave its answer unread.")
+    stall_s: float = Field(
+        default=60,
+        gt=0,
+        description="Seconds that a client may leave its answer unread, or send less than 1 KiB a second of a body.",
+    )
     stop_grace_s: float = Field(default=20, ge=0, description="Seconds that a stop waits for requests in flight.")
 
     code_sessions: int = Field(
@@ -436,7 +476,17 @@ class Settings(BaseSettings):
             raise ValueError("a path such as /opbox")
         return path.rstrip("/")
 
-    @field_validator("token_file", "tokens_file", "state_dir")
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
+        for proxy in proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                raise ValueError("addresses or networks such as 10.0.0.7 or 10.0.0.0/8") from None
+        return proxies
+
+    @field_validator("token_file", "tokens_file", "state_dir", "ssl_certfile", "ssl_keyfile")
     @classmethod
     def _absolute_file(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()

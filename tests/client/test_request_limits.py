@@ -14,7 +14,7 @@ import opbox as mx
 from opbox import connection
 from opbox.http import HttpTransport
 from opbox_protocol.errors import LimitError, MXNetError
-from opbox_service.api.http_protocol import LINGER_BYTES
+from opbox_service.api.connection_io import LINGER_BYTES
 from tests.contract.live import TOKENS, Live
 
 MB = 1 << 20

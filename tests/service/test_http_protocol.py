@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from opbox_service.api.http_protocol import HEAD_BYTES, RECEIVE_INTO, HttpProtocol
+from opbox_service.api.connections import READ_BYTES
+from opbox_service.api.http_protocol import RECEIVE_INTO, HttpProtocol
 from opbox_service.api.request_context import Disconnected
 
 BODY = bytes(range(256)) * 4096
@@ -93,7 +94,7 @@ def test_the_parser_is_shown_the_beginning_of_a_body_alone() -> None:
         writer.write(head(len(BODY)) + BODY)
         assert await answer(reader) == b"1048576 0 255 1"
 
-    assert served(client).parsed <= HEAD_BYTES
+    assert served(client).parsed <= READ_BYTES
 
 
 def test_requests_behind_one_another_on_a_connection() -> None:

@@ -1,55 +1,126 @@
-"""HttpProtocol: uvicorn's protocol by httptools, which receives a large body straight into the memory that is for it.
+"""HttpProtocol: uvicorn's protocol by httptools, with limits to what a connection costs, and large bodies uncopied.
 
 uvicorn's own copies a body five times between the socket and a buffer of the application's: into bytes, into those that
 its parser hands on, onto the end of what has come, into a message, and into the buffer. Here at most the first 64 KiB
 of a request go that way. The parser is not shown the rest: its length is known, and the kernel writes it where it
 belongs.
 
-A connection that ends with an answer to a request that is not here as a whole ends in two steps: what still comes is
-read and dropped for a while. Closed at once, it would be reset, and the answer lost on its way or in the client.
+uvicorn's own has no limits either: neither to a head, nor to the time that it takes, nor to requests that are sent
+ahead. Here the parser is shown one request at a time, and nothing is read while one behind it waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from opbox_protocol.errors import BadRequestError, DeadlineError, LimitError, MXNetError, NotReadyError, error_to_json
+
+from ..settings import Settings
+from .connection_io import ConnectionReader, LingeringTransport
+from .connections import Connections, Entry
 from .receiving import receive_into
 from .request_context import Disconnected, Receive
 
-__all__ = ["LINGER_BYTES", "LINGER_S", "RECEIVE_INTO", "HttpProtocol"]
+__all__ = ["RECEIVE_INTO", "HttpProtocol"]
 
 RECEIVE_INTO = "opbox.receive_into"
 """The ASGI extension whose value does what `receiving.receive_into` does, without copies."""
-HEAD_BYTES = 1 << 16
-"""Bytes to read at a time for the HTTP parser."""
-LINGER_S, LINGER_BYTES = 5.0, 256 << 20
-"""Seconds and bytes in which a client is to notice that it has been answered before its request was whole."""
+MAX_HEADERS = 256
+"""Maximum number of headers; each costs some 150 bytes beside its own."""
+MIN_BODY_RATE = 1024
+"""Bytes of a body that must come in a second, on average of `stall_s` seconds."""
+
+_END = b"\r\n\r\n"
+"""What ends a head, and a body in chunks. The parser takes no other ends of lines."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, with large bodies received directly into their buffer."""
+    """uvicorn's HTTP protocol, with limits, and with large bodies received directly into their buffer.
 
-    _reader: _Reader
+    Args:
+        config, server_state, app_state: uvicorn's.
+        connections: those of the server, among which this one is counted; by itself without.
+    """
+
+    _reader: ConnectionReader
     _extensions: dict[str, Any]
 
+    def __init__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        connections: Connections | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.url = b""
+        self.refused = False
+        self._all = connections or Connections(Settings.model_construct())
+        self._settings = self._all.settings
+        self._entry: Entry | None = None
+        self._in_head = True
+        self._muted = False
+        self._too_many = False
+        self._size = 0  # bytes since the head's beginning, or since the last bytes of its body
+        self._last_bytes = b""  # of these, the last three
+        self._left: int | None = None  # bytes of the body that are still to come; None for a body in chunks
+        self._body_bytes = self._body_bytes_before = 0
+        self._rest = b""  # which came behind a request that is being answered
+        self._due: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own has it
-        """Begin to read."""
+        """Begin to read, unless there are too many connections."""
         super().connection_made(transport)
-        self._reader = _Reader(self)
+        self.flow = self._flow = _Flow(transport)
+        self._reader = ConnectionReader(self, self._all)
         self._extensions = {RECEIVE_INTO: self._receive_into}
         transport.set_protocol(self._reader)
-        self.transport: Any = _LingeringTransport(transport, self)
+        self.transport: Any = LingeringTransport(transport, self)
+        if self._entry is None:
+            try:
+                self._entry = self._all.admit(self.client[0] if self.client else None, self.end)
+            except NotReadyError as error:
+                if self._all.answers(self):
+                    self.refuse(503, error)
+                else:
+                    transport.abort()
+                return
+        self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
+
+    def count_as(self, entry: Entry) -> None:
+        """Take over the entry of a connection that has been counted: its TLS has begun."""
+        self._entry = entry
+        entry.end = self.end
+
+    def end(self) -> None:
+        """Give the connection's place to another."""
+        if self.cycle is None:
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio when the connection has ended."""
         super().connection_lost(exc)
-        self._extensions = {}  # which refers to this object
+        self._unset_keepalive_if_required()  # which uvicorn does not where the connection broke
+        self._cancel_due()
+        self.resume_writing()
+        self._rest = b""
+        self._extensions.clear()  # which refers to this object
         self.transport.lost()
+        if self._entry is None:
+            self._all.answered(self)
+        else:
+            self._all.leave(self._entry)
+            self._entry.end = lambda: None  # it refers to this object
 
     @property
     def answered_early(self) -> bool:
@@ -57,21 +128,284 @@ class HttpProtocol(HttpToolsProtocol):
         cycle = self.cycle
         return cycle is not None and cycle.response_complete and cycle.more_body
 
-    def drop_the_rest(self, close: Callable[[], None]) -> None:
+    @property
+    def _answering(self) -> bool:
+        """True if a request that is here as a whole has not been answered."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
+    def drop_the_rest(self, max_bytes: int, close: Any) -> None:
         """Read what still comes, and drop it; `close` is called when it has been enough."""
-        self._reader.drop(LINGER_BYTES, close)
+        self._reader.drop(max_bytes, close)
+        self._flow.blocked = False
         self.flow.resume_reading()
 
+    def refuse(self, status: int, error: MXNetError) -> None:
+        """Answer what is no request with an error, and end the connection."""
+        self._cancel_due()
+        self._all.refused[str(status)] += 1
+        cycle, answered = self.cycle, False
+        if cycle is not None and (not cycle.response_complete or not self._in_head):
+            # Its body is not what it should be: the application is told that it will not come.
+            answered = cycle.response_started
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if answered:
+            self.transport.abort()
+            return
+        _, header = error_to_json(error)
+        body = json.dumps(header, ensure_ascii=False).encode()
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+            *([(b"retry-after", b"1")] if status == 503 else []),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+        self.refused = True
+        self.transport.write(STATUS_LINE[status] + lines + b"\r\n" + body)
+        self.transport.close()
+
+    def take(self, source: bytes | bytearray, size: int) -> None:
+        """Parse the first `size` bytes of what has been read, up to a request's end; the rest waits for its answer."""
+        self._unset_keepalive_if_required()
+        at = 0
+        while at < size and not self.transport.is_closing():
+            if self._answering:
+                self._hold(bytes(memoryview(source)[at:size]))
+                return
+            end = self._end_of_piece(source, at, size)
+            if not self._feed(memoryview(source)[at:end]):
+                return
+            at = end
+        if not self.transport.is_closing():
+            self._await_more()
+
+    def _hold(self, rest: bytes) -> None:
+        """Keep what came behind a request until that is answered, and read no more meanwhile."""
+        self._rest += rest
+        self.flow.pause_reading()
+        self._flow.blocked = True
+        if self._entry is not None and not self._all.wait(self._entry, len(self._rest)):
+            self.transport.abort()
+
+    def _end_of_piece(self, source: bytes | bytearray, at: int, size: int) -> int:
+        """Where the request that has begun at `at` or before may end."""
+        if not self._in_head and self._left is not None:
+            return min(size, at + self._left)
+        if self._last_bytes:
+            joint = (self._last_bytes + source[at : at + 3]).find(_END)
+            if joint >= 0:
+                return at + joint + len(_END) - len(self._last_bytes)
+        end = source.find(_END, at, size)
+        return size if end < 0 else end + len(_END)
+
+    def _feed(self, piece: memoryview) -> bool:
+        """Have the parser read a piece of one request; False if that was refused."""
+        self._size += len(piece)
+        limit = self._settings.max_request_head_bytes
+        if self._in_head and self._size > limit:
+            self._refuse_head(limit)
+            return False
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            self._ignore_upgrade()
+        except httptools.HttpParserError as error:
+            self.refuse(400, BadRequestError(f"request: expected HTTP/1.1, got something else: {error}"))
+            return False
+        if self._too_many:
+            self.refuse(431, LimitError(f"headers: expected at most {MAX_HEADERS} of a request, got more: send fewer"))
+            return False
+        if not self._in_head and self._left is None and self._size > limit:
+            self.refuse(
+                400,
+                BadRequestError(f"body in chunks: expected data, got more than {limit} bytes between chunks or behind"),
+            )
+            return False
+        self._last_bytes = (self._last_bytes + bytes(piece[-3:]))[-3:] if self._size or not self._in_head else b""
+        return True
+
+    def _refuse_head(self, limit: int) -> None:
+        if len(self.url) > limit // 2:
+            status, subject = 414, "URL"
+        else:
+            status, subject = 431, "request's line and headers"
+        self.refuse(
+            status,
+            LimitError(
+                f"{subject}: expected at most {limit} bytes of a request's line and headers, got more: send less, or "
+                "start the server with a larger OPBOX_MAX_REQUEST_HEAD_BYTES"
+            ),
+        )
+
+    def _await_more(self) -> None:
+        """All that has come is parsed: set the time by which more must come."""
+        cycle = self.cycle
+        waiting = self._size if self._in_head else 0
+        if not self._in_head:
+            if not cycle.response_complete:
+                self.flow.pause_reading()  # until the application asks for the rest, or where it is to go
+            if self._due is None:
+                self._body_bytes_before = self._body_bytes
+                self._due = self.loop.call_later(self._settings.stall_s, self._body_is_late)
+        elif waiting and self._due is None:
+            self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
+        entry = self._entry
+        if entry is not None and (waiting or entry.waiting_bytes) and not self._all.wait(entry, waiting):
+            self.refuse(503, NotReadyError("requests: expected heads of a few KiB, as too many have begun, got more"))
+
+    def _head_is_late(self) -> None:
+        self._due = None
+        if not self._size:  # some browsers open connections in advance, and would show an answer
+            self._all.refused["silent"] += 1
+            self.transport.close()
+            return
+        seconds = self._settings.request_head_s
+        self.refuse(
+            408,
+            DeadlineError(
+                f"request's line and headers: expected them within {seconds:g} s, got {self._size} bytes: send them at "
+                "once, or start the server with a larger OPBOX_REQUEST_HEAD_S"
+            ),
+        )
+
+    def _body_is_late(self) -> None:
+        self._due = None
+        seconds, now = self._settings.stall_s, self.loop.time()
+        waited = 0.0 if self.flow.read_paused else now - self._flow.resumed_at
+        if waited < seconds:  # the application has asked for it later
+            self._due = self.loop.call_later(seconds - waited, self._body_is_late)
+            return
+        came, self._body_bytes_before = self._body_bytes - self._body_bytes_before, self._body_bytes
+        if came >= MIN_BODY_RATE * seconds:
+            self._due = self.loop.call_later(seconds, self._body_is_late)
+            return
+        self.refuse(
+            408,
+            DeadlineError(
+                f"body: expected at least {MIN_BODY_RATE} bytes in a second, got {came} in {seconds:g} s: send it "
+                "faster, or start the server with a larger OPBOX_STALL_S"
+            ),
+        )
+
+    def _cancel_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def count_body(self, nbytes: int) -> None:
+        """Count bytes of a body that have come past the parser."""
+        self._body_bytes += nbytes
+
     def on_message_begin(self) -> None:
-        """Called by the parser when a request's headers are complete."""
+        """Called by the parser when a request begins."""
+        if self._muted:
+            return
         super().on_message_begin()
+        self._in_head, self._left = True, None
         scope: Any = self.scope
         scope["extensions"] = self._extensions
+
+    def on_url(self, url: bytes) -> None:
+        """Called by the parser for a part of the URL."""
+        if not self._muted:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser for a header, and for a trailer, which is dropped."""
+        if self._muted or not self._in_head:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            self._too_many = True
+            return
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser when a request's head is whole."""
+        if self._muted or self._too_many:
+            return
+        self._left = self._body_length()
+        self._in_head, self._size = False, 0
+        self._cancel_due()
+        if self._entry is not None:
+            self._all.begin(self._entry)
+        super().on_headers_complete()
+
+    def _body_length(self) -> int | None:
+        """Bytes of the body that follows; None for one in chunks."""
+        length = 0
+        for name, value in self.headers:
+            if name == b"content-length":
+                length = int(value)
+            elif name == b"transfer-encoding":
+                return None
+        return length
+
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser for a part of the body."""
+        self._size = 0
+        self._body_bytes += len(body)
+        if self._left is not None:
+            self._left -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Called by the parser when a request is whole; before its body, where it asks for another protocol."""
+        if self._too_many or (self._left != 0 and self.parser.should_upgrade()):
+            return
+        self._body_is_whole()
+        super().on_message_complete()
+
+    def _body_is_whole(self) -> None:
+        self._in_head, self._left, self._size, self._last_bytes = True, None, 0, b""
+        self._cancel_due()
+
+    def _ignore_upgrade(self) -> None:
+        """Serve a request that asks for another protocol (`Upgrade: h2c`) by this one, as the parser does not."""
+        self._renew_parser()
+        if self._in_head:
+            return
+        framing = b"Transfer-Encoding: chunked" if self._left is None else b"Content-Length: %d" % self._left
+        self._muted = True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + _END)
+        self._muted = False
+
+    def _renew_parser(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        if hasattr(self.parser, "set_dangerous_leniencies"):
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+
+    def on_response_complete(self) -> None:
+        """Called when a request has been answered: take the next, which may have come already."""
+        self._flow.blocked = False
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self._entry is not None:
+            self._all.rest(self._entry)
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self.take(rest, len(rest))
+
+    def pause_writing(self) -> None:
+        """Called by asyncio when the client does not read: it has `stall_s` seconds."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self._settings.stall_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Called by asyncio when the client has read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     async def _receive_into(self, view: memoryview, receive: Receive) -> None:
         """See receiving.receive_into."""
         cycle = self.cycle
-        if receive != cycle.receive:  # of a request whose body is here, as another's head has been read behind it
+        if receive != cycle.receive:
             await receive_into(view, receive)
             return
         size = 0
@@ -94,124 +428,26 @@ class HttpProtocol(HttpToolsProtocol):
             raise
         cycle.more_body = False
         # The parser has not seen the body's end; the next request has another.
-        self.parser = httptools.HttpRequestParser(self)
-        if hasattr(self.parser, "set_dangerous_leniencies"):
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self._renew_parser()
+        self._body_is_whole()
 
 
-class _LingeringTransport:
-    """uvicorn's transport, which it closes behind the answer that ends a connection: here in two steps (see above).
+class _Flow(FlowControl):
+    """uvicorn's flow control, by which nothing is read while a request waits behind another.
 
-    Args:
-        transport: asyncio's.
-        http: the connection's protocol.
+    Attributes:
+        blocked: whether nothing is to be read.
+        resumed_at: when reading was resumed last, by the loop's time.
     """
 
-    def __init__(self, transport: asyncio.Transport, http: HttpProtocol) -> None:
-        self._transport = transport
-        self._http: HttpProtocol | None = http
-        self._timer: asyncio.TimerHandle | None = None
-        self.write = transport.write
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._loop = asyncio.get_running_loop()
+        self.blocked = False
+        self.resumed_at = self._loop.time()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        """True if nothing more is to be sent."""
-        return self._timer is not None or self._transport.is_closing()
-
-    def close(self) -> None:
-        """Close the connection; behind an early answer a while later, unless it is closed once more."""
-        http = self._http
-        if http is None or self.is_closing() or not http.answered_early:
-            self._end()
-            return
-        self._timer = http.loop.call_later(LINGER_S, self._end)
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
-        http.drop_the_rest(self._end)
-
-    def lost(self) -> None:
-        """The connection has ended."""
-        self._http = None  # which refers to this object
-        self._end()
-
-    def _end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._transport.close()
-
-
-class _Reader(asyncio.BufferedProtocol):
-    """Reads a connection: for the parser, or into a buffer that is to be filled.
-
-    Args:
-        http: the connection's protocol.
-    """
-
-    def __init__(self, http: HttpProtocol) -> None:
-        self._http = http
-        self._head = memoryview(bytearray(HEAD_BYTES))
-        self._view: memoryview | None = None
-        self._at = 0
-        self._filled: asyncio.Future[None] | None = None
-        self._dropping = False
-        self._dropped = 0
-        self._most = 0
-        self._enough: Callable[[], None] = lambda: None
-
-    def fill(self, view: memoryview) -> asyncio.Future[None]:
-        """Read into `view` next; the future is done when it is full."""
-        self._view, self._at = view, 0
-        self._filled = self._http.loop.create_future()
-        return self._filled
-
-    def drop(self, most: int = 0, enough: Callable[[], None] = lambda: None) -> None:
-        """Write into the view no more; what comes from now on is dropped. From `most` bytes on `enough` is called."""
-        self._view = self._filled = None
-        self._dropping = True
-        self._most, self._enough = most, enough
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer that the socket reads into."""
-        return self._head if self._view is None else self._view[self._at :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Called by asyncio when `nbytes` were read into the buffer."""
-        http = self._http
-        if self._view is None:
-            if self._dropping:
-                self._dropped += nbytes
-                if self._dropped >= self._most:
-                    self._enough()
-            else:
-                data: Any = self._head[:nbytes]  # uvicorn hands it on to the parser, which takes any buffer
-                http.data_received(data)
-                cycle = http.cycle
-                if cycle is not None and cycle.more_body and not cycle.response_complete:
-                    http.flow.pause_reading()  # until the application asks for the rest, or where it is to go
-            return
-        self._at += nbytes
-        if self._at == len(self._view):
-            filled, self._filled, self._view = self._filled, None, None
-            if filled is not None and not filled.done():
-                filled.set_result(None)
-
-    def eof_received(self) -> None:
-        """Called by asyncio when the client has closed its side."""
-        self._http.eof_received()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
-        filled, self._filled, self._view = self._filled, None, None
-        if filled is not None and not filled.done():
-            filled.set_exception(Disconnected())
-        self._http.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Pause writing: the connection's buffer is full."""
-        self._http.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Called by asyncio when the buffer has been written: wake who waits for it."""
-        self._http.resume_writing()
+    def resume_reading(self) -> None:
+        """Read on, unless that is blocked."""
+        if self.read_paused and not self.blocked:
+            self.resumed_at = self._loop.time()
+            super().resume_reading()
