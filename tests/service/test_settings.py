@@ -51,7 +51,7 @@ def run_serve(monkeypatch: pytest.MonkeyPatch, *options: str) -> Settings:
     return passed[0]
 
 
-def test_every_setting_but_the_tokens_is_an_option(
+def test_every_setting_but_the_secrets_is_an_option(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -61,8 +61,8 @@ def test_every_setting_but_the_tokens_is_an_option(
     assert text.startswith("usage: opbox serve [options]\n\nServe operators over HTTP.")
     for name, field in Settings.model_fields.items():
         option = re.search(rf"--{name.replace('_', '-')}(?![\w-])", text)
-        assert (option is not None) == (name not in ("token", "tokens")), name
-        assert name in ("token", "tokens") or str(field.description).split()[0] in text
+        assert (option is None) == (f"--{name.replace('_', '-')}" in serve.SECRETS), name
+        assert option is None or str(field.description).split()[0] in text
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +82,11 @@ def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
         (["--port", "70000"], "opbox serve: port: expected 65535 or less, got '70000'"),
         (["--workers", "many"], "opbox serve: workers: expected a number from 1 to 64, or auto, got 'many'"),
         (["--isolation", "some"], "opbox serve: isolation: expected one of 'process' or 'none', got 'some'"),
+        (
+            ["--trusted-proxies", "nginx"],
+            "opbox serve: trusted_proxies: expected addresses or networks such as 10.0.0.7 or 10.0.0.0/8, "
+            "got ['nginx']",
+        ),
     ],
 )
 def test_a_wrong_value_is_one_sentence(monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str) -> None:

@@ -40,8 +40,8 @@ class Reads(Protocol):
     def take(self, source: bytes | bytearray, size: int) -> None:
         """Take the first `size` bytes of what has been read."""
 
-    def count_body(self, nbytes: int) -> None:
-        """Count bytes of a body that have come past the parser."""
+    def body_came(self, nbytes: int, *, whole: bool) -> None:
+        """Note bytes of a body that have come past the parser."""
 
     def drop_the_rest(self, max_bytes: int, close: Callable[[], None]) -> None:
         """Read what still comes, and drop it; `close` is called when it has been enough."""
@@ -108,8 +108,9 @@ class ConnectionReader(asyncio.BufferedProtocol):
                 self._http.take(self._connections.buffer, nbytes)
             return
         self._at += nbytes
-        self._http.count_body(nbytes)
-        if self._at == len(self._view):
+        whole = self._at == len(self._view)
+        self._http.body_came(nbytes, whole=whole)
+        if whole:
             filled, self._filled, self._view = self._filled, None, None
             if filled is not None and not filled.done():
                 filled.set_result(None)

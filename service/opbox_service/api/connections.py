@@ -18,7 +18,7 @@ from opbox_protocol.errors import NotReadyError
 
 from ..settings import Settings
 
-__all__ = ["READ_BYTES", "Connections", "Entry"]
+__all__ = ["READ_BYTES", "Connections", "ConnectionEntry"]
 
 MAX_ANSWERS = 64
 """Maximum number of connections that are being told that there are too many; further ones are cut at once."""
@@ -34,7 +34,7 @@ SMALL_WAITING_BYTES = 8 << 10
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class ConnectionEntry:
     """One connection, as it is counted.
 
     Attributes:
@@ -71,10 +71,10 @@ class Connections:
         self._limit = settings.max_connections
         self._proxies = [ipaddress.ip_network(proxy) for proxy in settings.trusted_proxies]
         self._address_of = lru_cache(maxsize=1024)(self._limited_address)
-        self._entries: set[Entry] = set()
+        self._entries: set[ConnectionEntry] = set()
         self._of_address: Counter[str] = Counter()
-        self._silent: dict[Entry, None] = {}
-        self._idle: dict[Entry, None] = {}
+        self._silent: dict[ConnectionEntry, None] = {}
+        self._idle: dict[ConnectionEntry, None] = {}
         self._waiting_bytes = 0
         self._answers: set[object] = set()
 
@@ -85,7 +85,7 @@ class Connections:
         """Allow at most `limit` connections, where the settings allow more."""
         self._limit = min(self._limit, limit)
 
-    def admit(self, peer: str | None, end: Callable[[], None]) -> Entry:
+    def admit(self, peer: str | None, end: Callable[[], None]) -> ConnectionEntry:
         """Count a new connection, on which no request has come yet.
 
         Args:
@@ -95,7 +95,7 @@ class Connections:
         Raises:
             NotReadyError: there are too many, and all of them have a request.
         """
-        entry = Entry("" if peer is None else self._address_of(peer), end)
+        entry = ConnectionEntry("" if peer is None else self._address_of(peer), end)
         limit = self.settings.max_connections_per_address
         if entry.address and self._of_address[entry.address] >= limit and not self._end_one(entry.address):
             self.refused["address"] += 1
@@ -128,25 +128,25 @@ class Connections:
         """A connection that was not admitted has ended."""
         self._answers.discard(connection)
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: ConnectionEntry) -> None:
         """A request's head has come on a connection."""
         if entry in self._idle:
             del self._idle[entry]
         else:
             self._silent.pop(entry, None)
 
-    def rest(self, entry: Entry) -> None:
+    def rest(self, entry: ConnectionEntry) -> None:
         """A connection's request has been answered."""
         if entry in self._entries:
             self._idle[entry] = None
 
-    def wait(self, entry: Entry, nbytes: int) -> bool:
+    def wait(self, entry: ConnectionEntry, nbytes: int) -> bool:
         """Note how many bytes of a connection's requests wait in memory; False if they are too many."""
         self._waiting_bytes += nbytes - entry.waiting_bytes
         entry.waiting_bytes = nbytes
         return nbytes <= SMALL_WAITING_BYTES or self._waiting_bytes <= MAX_WAITING_BYTES
 
-    def leave(self, entry: Entry) -> None:
+    def leave(self, entry: ConnectionEntry) -> None:
         """A connection has ended. Calling it twice is safe."""
         if entry not in self._entries:
             return
@@ -169,7 +169,7 @@ class Connections:
                     return True
         return False
 
-    def _end(self, entry: Entry, reason: str) -> None:
+    def _end(self, entry: ConnectionEntry, reason: str) -> None:
         self.refused[reason] += 1
         self.leave(entry)
         entry.end()

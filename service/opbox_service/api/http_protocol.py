@@ -23,7 +23,7 @@ from opbox_protocol.errors import BadRequestError, DeadlineError, LimitError, MX
 
 from ..settings import Settings
 from .connection_io import ConnectionReader, LingeringTransport
-from .connections import Connections, Entry
+from .connections import ConnectionEntry, Connections
 from .receiving import receive_into
 from .request_context import Disconnected, Receive
 
@@ -62,16 +62,17 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.url = b""
         self.refused = False
-        self._all = connections or Connections(Settings.model_construct())
+        self._all = Connections(Settings.model_construct()) if connections is None else connections
         self._settings = self._all.settings
-        self._entry: Entry | None = None
+        self._entry: ConnectionEntry | None = None
         self._in_head = True
         self._muted = False
         self._too_many = False
         self._size = 0  # bytes since the head's beginning, or since the last bytes of its body
         self._last_bytes = b""  # of these, the last three
         self._left: int | None = None  # bytes of the body that are still to come; None for a body in chunks
-        self._body_bytes = self._body_bytes_before = 0
+        self._body_bytes = 0
+        self._body_since = (0, 0.0)  # its bytes, and seconds of reading, when it was looked at last
         self._rest = b""  # which came behind a request that is being answered
         self._due: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
@@ -95,7 +96,7 @@ class HttpProtocol(HttpToolsProtocol):
                 return
         self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
 
-    def count_as(self, entry: Entry) -> None:
+    def count_as(self, entry: ConnectionEntry) -> None:
         """Take over the entry of a connection that has been counted: its TLS has begun."""
         self._entry = entry
         entry.end = self.end
@@ -205,15 +206,18 @@ class HttpProtocol(HttpToolsProtocol):
         """Have the parser read a piece of one request; False if that was refused."""
         self._size += len(piece)
         limit = self._settings.max_request_head_bytes
-        if self._in_head and self._size > limit:
-            self._refuse_head(limit)
-            return False
+        too_large = self._in_head and self._size > limit
+        if too_large:  # a head's end is a piece's end, so that what is cut off here holds it
+            piece = piece[: limit - self._size]
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
             self._ignore_upgrade()
         except httptools.HttpParserError as error:
             self.refuse(400, BadRequestError(f"request: expected HTTP/1.1, got something else: {error}"))
+            return False
+        if too_large:
+            self._refuse_head(limit)
             return False
         if self._too_many:
             self.refuse(431, LimitError(f"headers: expected at most {MAX_HEADERS} of a request, got more: send fewer"))
@@ -245,10 +249,12 @@ class HttpProtocol(HttpToolsProtocol):
         cycle = self.cycle
         waiting = self._size if self._in_head else 0
         if not self._in_head:
-            if not cycle.response_complete:
-                self.flow.pause_reading()  # until the application asks for the rest, or where it is to go
+            if not cycle.response_complete and (self._left is not None or cycle.body):
+                # Until the application asks for the rest, or where it is to go; it may be waiting for a chunk whose
+                # beginning alone has come.
+                self.flow.pause_reading()
             if self._due is None:
-                self._body_bytes_before = self._body_bytes
+                self._body_since = self._body_bytes, self._flow.reading_s
                 self._due = self.loop.call_later(self._settings.stall_s, self._body_is_late)
         elif waiting and self._due is None:
             self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
@@ -273,13 +279,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _body_is_late(self) -> None:
         self._due = None
-        seconds, now = self._settings.stall_s, self.loop.time()
-        waited = 0.0 if self.flow.read_paused else now - self._flow.resumed_at
-        if waited < seconds:  # the application has asked for it later
-            self._due = self.loop.call_later(seconds - waited, self._body_is_late)
+        seconds = self._settings.stall_s
+        bytes_before, reading_before = self._body_since
+        came, reading_s = self._body_bytes - bytes_before, self._flow.reading_s
+        left_s = reading_before + seconds - reading_s
+        if left_s > seconds / 100:  # the application has not asked for it all the time
+            self._due = self.loop.call_later(left_s, self._body_is_late)
             return
-        came, self._body_bytes_before = self._body_bytes - self._body_bytes_before, self._body_bytes
         if came >= MIN_BODY_RATE * seconds:
+            self._body_since = self._body_bytes, reading_s
             self._due = self.loop.call_later(seconds, self._body_is_late)
             return
         self.refuse(
@@ -295,9 +303,14 @@ class HttpProtocol(HttpToolsProtocol):
             self._due.cancel()
             self._due = None
 
-    def count_body(self, nbytes: int) -> None:
-        """Count bytes of a body that have come past the parser."""
+    def body_came(self, nbytes: int, *, whole: bool) -> None:
+        """Note bytes of a body that have come past the parser; if it is whole, a request may follow."""
         self._body_bytes += nbytes
+        if whole:
+            self.cycle.more_body = False
+            # The parser has not seen the body's end; the next request has another.
+            self._renew_parser()
+            self._body_is_whole()
 
     def on_message_begin(self) -> None:
         """Called by the parser when a request begins."""
@@ -426,10 +439,6 @@ class HttpProtocol(HttpToolsProtocol):
             self._reader.drop()
             cycle.keep_alive = False
             raise
-        cycle.more_body = False
-        # The parser has not seen the body's end; the next request has another.
-        self._renew_parser()
-        self._body_is_whole()
 
 
 class _Flow(FlowControl):
@@ -437,17 +446,29 @@ class _Flow(FlowControl):
 
     Attributes:
         blocked: whether nothing is to be read.
-        resumed_at: when reading was resumed last, by the loop's time.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
         self._loop = asyncio.get_running_loop()
         self.blocked = False
-        self.resumed_at = self._loop.time()
+        self._began = self._loop.time()
+        self._paused_at = self._paused_s = 0.0
+
+    @property
+    def reading_s(self) -> float:
+        """Seconds in which reading was not paused."""
+        now = self._loop.time()
+        return now - self._began - self._paused_s - (now - self._paused_at if self.read_paused else 0.0)
+
+    def pause_reading(self) -> None:
+        """Read nothing for now."""
+        if not self.read_paused:
+            self._paused_at = self._loop.time()
+            super().pause_reading()
 
     def resume_reading(self) -> None:
         """Read on, unless that is blocked."""
         if self.read_paused and not self.blocked:
-            self.resumed_at = self._loop.time()
+            self._paused_s += self._loop.time() - self._paused_at
             super().resume_reading()

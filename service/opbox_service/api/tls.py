@@ -11,7 +11,7 @@ import structlog
 from opbox_protocol.errors import BadRequestError, NotReadyError
 
 from ..settings import Settings
-from .connections import Connections, Entry
+from .connections import ConnectionEntry, Connections
 from .http_protocol import HttpProtocol
 
 __all__ = ["Certificate", "TlsStart"]
@@ -157,7 +157,7 @@ class TlsStart(asyncio.Protocol):
         """Called by uvicorn when the server stops."""
         self._transport.abort()
 
-    async def _begin(self, transport: asyncio.Transport, entry: Entry) -> None:
+    async def _begin(self, transport: asyncio.Transport, entry: ConnectionEntry) -> None:
         early = _Early()
         try:
             tls = await asyncio.get_running_loop().start_tls(
@@ -171,7 +171,7 @@ class TlsStart(asyncio.Protocol):
         except OSError:  # no TLS, or none that the server speaks, or nothing in time
             self._all.refused["tls"] += 1
             tls = None
-        self._http.connections.discard(self)  # type: ignore[arg-type]
+        self._http.connections.discard(self)
         if tls is None or early.lost:
             transport.abort()
             self._all.leave(entry)
