@@ -43,7 +43,7 @@ from .listening import allow_open_files, listen, notify
 from .logs import configure
 from .memory_shares import within_machine
 from .selfcheck.first_use import start_check
-from .settings import Settings, check_environment
+from .settings import SECRETS, Settings, check_environment
 from .token_hashes import new_token
 from .validation import explain
 from .worker.orphans import adopt_strays
@@ -302,8 +302,6 @@ class _ServeParser(argparse.ArgumentParser):
         self.exit(2, f"opbox serve: {message}: see opbox serve --help\n")
 
 
-SECRETS = {"--token", "--tokens", "--ssl-keyfile-password"}
-"""Settings that are no options, because everybody on the machine can read a program's options."""
 METAVARS = {
     "int": "N",
     "float": "X",
@@ -317,7 +315,7 @@ METAVARS = {
 
 def _add_option(parser: argparse._ActionsContainer, *names: str, **how: Any) -> Any:
     """Add a setting's option, as pydantic-settings describes it; several values may follow one that takes them."""
-    if not SECRETS.isdisjoint(names):
+    if any(name.removeprefix("--").replace("-", "_") in SECRETS for name in names):
         return None
     kind = str(how.get("metavar", ""))
     if kind.startswith("tuple["):

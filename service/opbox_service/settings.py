@@ -36,6 +36,7 @@ __all__ = [
     "DEFAULT_OWNER",
     "LARGER_QUOTA",
     "SCOPES",
+    "SECRETS",
     "UPLOADS",
     "OwnerName",
     "OwnerTerms",
@@ -49,6 +50,8 @@ __all__ = [
 Scope = Literal["run", "upload-python", "upload-cuda", "metrics", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "metrics", "admin"})
 UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
+SECRETS = frozenset({"token", "tokens", "ssl_keyfile_password"})
+"""Settings that are no options, as everybody on the machine can read a program's options, and that no worker gets."""
 GIB = 1 << 30
 MAX_WORKERS = 64
 MAX_OWNER_NAME = 128

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 
 from ..exit_status import ending_of
-from ..settings import Settings
+from ..settings import SECRETS, Settings
 from . import messages
 
 __all__ = ["environment", "reason_of"]
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The worker's environment: no tokens, and threads for BLAS that leave the other workers theirs."""
-    variables = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_TOKEN")}
+    """The worker's environment: no secrets, and threads for BLAS that leave the other workers theirs."""
+    secrets = ("OPBOX_TOKEN", *(f"OPBOX_{name.upper()}" for name in SECRETS))
+    variables = {key: value for key, value in os.environ.items() if not key.upper().startswith(secrets)}
     # One core stays with the API process and, on one machine, the client: BLAS threads wait for each other by spinning,
     # and small products take many times as long when one of them has no core.
     workers = 2 if settings.workers == "auto" else settings.workers

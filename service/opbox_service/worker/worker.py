@@ -23,7 +23,7 @@ from ..device_time import DeviceTimes
 from ..memory_shares import has_gpu
 from ..sealed_files import Descriptor
 from ..session.moving import MOVED, MovedError
-from ..settings import Settings
+from ..settings import SECRETS, Settings
 from ..stores import NO_STORES, Stores
 from . import messages
 from .allowance import Allowance
@@ -145,7 +145,7 @@ class Worker:
         except OSError as error:
             self._give_up(error)
             raise WorkerDiedError(f"the worker process {self.reason}: try again later") from None
-        settings = self.settings.model_dump(mode="json", exclude={"token", "tokens", "token_file", "tokens_file"})
+        settings = self.settings.model_dump(mode="json", exclude={*SECRETS, "token_file", "tokens_file"})
         self._send({"kind": "settings", **self._further_settings()}, json.dumps(settings).encode())
         limit_s = START_S + (self.settings.gpu_selfcheck_s if has_gpu(self.settings) else 0)
         try:
