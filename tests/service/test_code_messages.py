@@ -353,6 +353,16 @@ def test_a_descriptor_too_many_is_closed(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+def test_an_empty_message_is_the_end_of_the_connection(tmp_path: Path) -> None:
+    async def work(peer: CodePeer) -> None:
+        asked = peer.ask()
+        peer.say(b"", os.eventfd(1))
+        with pytest.raises(MXNetError, match="the session's process ended"):
+            await asked
+
+    run(tmp_path, work)
+
+
 def test_a_sealed_file_cannot_be_changed_or_cut() -> None:
     fd = write_sealed("x", [b"abc", b"", memoryview(b"def")])
     try:

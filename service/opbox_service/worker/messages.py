@@ -113,9 +113,10 @@ def receive(sock: socket.socket) -> tuple[bytes, int | None]:
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(data) >= _INT:
             fd = int.from_bytes(data[:_INT], sys.byteorder)
+    if fd is not None and (flags & socket.MSG_TRUNC or not message):
+        os.close(fd)
+        fd = None
     if flags & socket.MSG_TRUNC:
-        if fd is not None:
-            os.close(fd)
         raise ValueError(f"expected a message of at most {LARGEST} bytes, got a longer one")
     return message, fd
 
