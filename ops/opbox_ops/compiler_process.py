@@ -42,7 +42,7 @@ def run_compiler(
         OSError: it cannot be started.
     """
     shell = shutil.which("sh")
-    reading, writing = os.pipe2(os.O_CLOEXEC)
+    reading, writing = os.pipe()
     watcher = None
     try:
         watcher = None if shell is None else _watcher(shell, reading)

@@ -27,13 +27,13 @@ __all__ = [
     "usage_of",
 ]
 
-_FIELD = re.compile(rb"^(State|Uid|RssAnon|RssFile|RssShmem|VmSwap):\s+(\S+)", re.MULTILINE)
+_FIELD = re.compile(rb"^(State|Uid|RssAnon|RssFile|RssShmem|VmSwap|HugetlbPages):\s+(\S+)", re.MULTILINE)
 _PSS = re.compile(rb"^(Pss|Pss_Shmem|SwapPss):\s+(\d+)", re.MULTILINE)
 _DELETED = re.compile(rb"^(\w+)-(\w+) \S+ \w+ (\w+):(\w+) (\d+) +(/.*) \(deleted\)$", re.MULTILINE)
 """A line of maps: a mapped file without a name."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 NICEST = 19
-_OWN = (b"RssAnon", b"RssFile", b"VmSwap")
+_OWN = (b"RssAnon", b"RssFile", b"VmSwap", b"HugetlbPages")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import os
 import platform
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -81,7 +82,7 @@ _NULL = (_Condition(4, (0,)), _Condition(4, (0,), high=True))
 
 def available() -> bool:
     """Return whether the kernel has seccomp's filters, and the processor is of a kind that is known here."""
-    number = _SECCOMP.get(platform.machine())
+    number = _SECCOMP.get(platform.machine()) if sys.platform == "linux" else None
     action = ctypes.c_uint32(_ERRNO)
     return number is not None and _libc.syscall(number, _GET_ACTION_AVAIL, 0, ctypes.byref(action)) == 0
 
