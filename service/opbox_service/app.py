@@ -49,8 +49,11 @@ class ApiProcess:
         stop_by: when its workers are to have ended, by time.monotonic; None while nobody has said.
     """
 
-    def __init__(self, pool: WorkerPool, routes: RouteTable, metrics: Metrics, watched: Events, books: Books) -> None:
+    def __init__(
+        self, pool: WorkerPool, routes: RouteTable, metrics: Metrics, watched: Events, books: Books, tokens: Tokens
+    ) -> None:
         self.pool = pool
+        self._tokens = tokens
         self.books: Books | None = books
         self._stopping = False
         self.stop_by: float | None = None
@@ -87,9 +90,11 @@ class ApiProcess:
         return self.pool.datasets
 
     @property
-    def ready(self) -> bool:
-        """True if calls can be taken."""
-        return self.pool.ready and not self.stopping
+    def unready(self) -> str:
+        """Why calls cannot be taken; empty where they can be."""
+        if not self.pool.ready or self.stopping:
+            return "the server is starting or stopping: try again in a moment"
+        return self._tokens.unready
 
     def metrics(self) -> tuple[bytes, str]:
         """Prometheus metrics, and their content type."""
@@ -138,14 +143,16 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         if not pool.ready:
             await pool.start()
         books.start(pool.device_times)
+        await tokens.start()
         yield
+        await tokens.stop()
         server.stopping = True
         rest = settings.stop_grace_s if server.stop_by is None else server.stop_by - time.monotonic()
         await pool.stop(max(LAST_S, rest))
         await books.stop(pool.device_times)
 
     traffic = Traffic()
-    server = ApiProcess(pool, routes, metrics, Events(pool, routes, settings, traffic, books.history), books)
+    server = ApiProcess(pool, routes, metrics, Events(pool, routes, settings, traffic, books.history), books, tokens)
     endpoint = Endpoint(server, settings, metrics, books)
     server.cancel_by(endpoint.cancel)
     if processes:

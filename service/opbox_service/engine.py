@@ -255,9 +255,9 @@ class Engine:
     # -- for the routes that a server answers itself (routes.health.Place) ----------------------------------------
 
     @property
-    def ready(self) -> bool:
-        """True if calls can be taken."""
-        return not self._closed
+    def unready(self) -> str:
+        """Why calls cannot be taken; empty where they can be."""
+        return "the engine is closed" if self._closed else ""
 
     confinement = ""
     """Empty: code runs in the user's own process."""

@@ -17,7 +17,6 @@ from pydantic import SecretStr
 
 from opbox_protocol.errors import AuthenticationError, NotReadyError
 from opbox_service.accounting.accounts import Accounts
-from opbox_service.api import chosen_tokens
 from opbox_service.api.chosen_tokens import MAX_OF_ADDRESS, ChosenTokens
 from opbox_service.api.identity import CALLERS, Tokens
 from opbox_service.settings import SCOPES, Settings, Token
@@ -138,10 +137,10 @@ def test_a_chosen_token_is_checked_once(path: Path, monkeypatch: pytest.MonkeyPa
     assert len(checks) == 2
 
 
-def test_a_flood_of_wrong_tokens_waits_and_holds_up_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_wrong_tokens_waits_and_holds_up_no_other(path: Path) -> None:
     """One check runs at a time, one address has few of them, and tokens with sha256 are known at once meanwhile."""
     tokens = tokens_of(path)
-    monkeypatch.setattr(chosen_tokens, "PAUSE", 1e6)  # the check behind the first failed one waits for ever
+    tokens._chosen._pause = 1e6  # the check behind the first failed one waits for ever
 
     async def flood() -> None:
         with pytest.raises(AuthenticationError):

@@ -30,9 +30,14 @@ REMEMBERED = 1000
 
 
 class ChosenTokens:
-    """The hashes of tokens that people chose, and which tokens matched them. It keeps no token, only keyed digests."""
+    """The hashes of tokens that people chose, and which tokens matched them. It keeps no token, only keyed digests.
 
-    def __init__(self) -> None:
+    Args:
+        pause: after a failed check, as a multiple of its time.
+    """
+
+    def __init__(self, pause: float = PAUSE) -> None:
+        self._pause = pause
         self._hashes: Mapping[str, ScryptHash] = {}
         self._matches: OrderedDict[bytes, str] = OrderedDict()
         self._refused: OrderedDict[bytes, None] = OrderedDict()
@@ -85,7 +90,7 @@ class ChosenTokens:
                 text = await asyncio.get_running_loop().run_in_executor(self._thread, _first_match, hashes, token)
                 ended = time.monotonic()
                 if text is None:
-                    self._paused_until = ended + PAUSE * (ended - begun)
+                    self._paused_until = ended + self._pause * (ended - begun)
             if text is not None:
                 _remember(self._matches, digest, text)
             elif hashes is self._hashes:

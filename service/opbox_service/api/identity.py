@@ -1,7 +1,8 @@
-"""Authentication: the hashes of bearer tokens, their owners, scopes and expiry."""
+"""Authentication: the hashes of bearer tokens, their owners, scopes and expiry; or the tokens of an OIDC issuer."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
@@ -13,18 +14,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from pydantic import SecretStr
 
-from opbox_protocol.errors import AuthenticationError, BadRequestError, ForbiddenError
+from opbox_protocol.errors import AuthenticationError, BadRequestError
 
 from ..accounting.accounts import Accounts
-from ..settings import DEFAULT_OWNER, SCOPES, Scope, Settings, Token
+from ..settings import DEFAULT_OWNER, SCOPES, Settings, Token
+from .caller import Identity
 from .chosen_tokens import ChosenTokens
-from .token_files import TokensFile, read_token, read_tokens
+from .token_files import TokensFile, read_token, read_tokens, stamp_of
 
-__all__ = ["Identity", "Tokens"]
+if TYPE_CHECKING:
+    from .oidc import OidcTokens
+
+__all__ = ["Tokens"]
 
 CALLERS = 1000
 """Number of Authorization headers whose callers are cached."""
@@ -34,28 +40,6 @@ SHORT = 22
 """Length below which a plain token is called short: 128 random bits in base64 have as many characters."""
 
 _log = structlog.get_logger("opbox.tokens")
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """An authenticated caller; its sessions belong to `owner`.
-
-    Attributes:
-        expires: when its token ceases to be one; None for never.
-        weight: the token's own for its owner; None where it states none.
-    """
-
-    owner: str
-    scopes: frozenset[Scope]
-    expires: datetime | None = None
-    weight: float | None = None
-
-    def require(self, *scopes: Scope) -> None:
-        """ForbiddenError unless the token has one of the scopes."""
-        if not self.scopes.intersection(scopes):
-            listed = ", ".join(sorted(self.scopes)) or "none"
-            wanted = " or ".join(map(repr, scopes))
-            raise ForbiddenError(f"scope: expected a token with {wanted}, got one with {listed}: use another token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +99,25 @@ class Tokens:
         self._chosen = ChosenTokens()
         self._callers: OrderedDict[bytes, Identity] = OrderedDict()
         """Callers by the keyed digest of their Authorization header, valid until the tokens change."""
+        self._oidc = _oidc_of(self._settings, self._callers.clear)
+        self._refreshing: asyncio.Task[None] | None = None
         self._known = self._read()
+
+    async def start(self) -> None:
+        """Begin to look at the keys of an OIDC issuer."""
+        if self._oidc is not None:
+            self._refreshing = asyncio.create_task(self._oidc.keys.run())
+
+    async def stop(self) -> None:
+        """Look at them no more."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+
+    @property
+    def unready(self) -> str:
+        """Why tokens that should be taken cannot be; empty where all can be."""
+        return "" if self._oidc is None else self._oidc.keys.unready
 
     async def find(self, authorization: bytes | None, address: str = "") -> Identity:
         """The caller behind an Authorization header, which may have to be checked for a while.
@@ -132,6 +134,8 @@ class Tokens:
         if caller is not None:
             return caller
         secret = _secret_of(authorization)
+        if self._oidc is not None and self._oidc.is_one(secret):
+            return _unexpired(await self._oidc.find(secret))
         await self._chosen.check(self._digest(secret), secret, address)
         return self.identify(authorization)
 
@@ -159,18 +163,15 @@ class Tokens:
             while len(self._callers) >= CALLERS:
                 self._callers.popitem(last=False)
             self._callers[digest] = caller
-        if caller.expires is not None and caller.expires <= datetime.now(UTC):
-            raise AuthenticationError(
-                f"token: expected one that is still good, got one that expired at {caller.expires:%Y-%m-%dT%H:%M:%SZ}: "
-                "ask for a new one"
-            )
-        return caller
+        return _unexpired(caller)
 
     def _look_up(self, secret: bytes) -> Identity | None:
         presented = hashlib.sha256(secret).digest()
         sha256, caller = self._known.random.get(self._digest(presented), (b"", None))
         if hmac.compare_digest(sha256, presented):
             return caller
+        if self._oidc is not None and self._oidc.is_one(secret):
+            return self._oidc.identify(secret)
         scrypt = self._chosen.match(self._digest(secret))
         return None if scrypt is None else self._known.chosen.get(scrypt)
 
@@ -195,8 +196,10 @@ class Tokens:
                 assert token.sha256 is not None
                 sha256 = bytes.fromhex(token.sha256)
                 known.random[self._digest(sha256)] = sha256, identity
+        prefix = settings.oidc_owner_prefix if settings.oidc_issuer else None
+        _check_prefix(prefix, known.identities)
         if settings.tokens_file is not None:
-            _check_owners(settings.tokens_file, file, known.identities)
+            _check_owners(settings.tokens_file, file, known.identities, prefix)
         self._chosen.replace(known.chosen)
         self._accounts.replace(file.owners)
         return known
@@ -223,7 +226,7 @@ class Tokens:
             self._on_read(len(self._known), "")
 
     def _now_stamped(self) -> list[tuple[int, ...]]:
-        return [_stamp(path) for path in self._files]
+        return [stamp_of(path) for path in self._files]
 
 
 def _secret_of(authorization: bytes | None) -> bytes:
@@ -254,11 +257,48 @@ def _warn_of_short(tokens: Iterable[Token]) -> None:
         )
 
 
-def _check_owners(path: Path, file: TokensFile, known: Sequence[Identity]) -> None:
-    """Raise BadRequestError for terms of an owner without a token (a misspelt name), or two weights of one owner."""
+def _oidc_of(settings: Settings, on_change: Callable[[], None]) -> OidcTokens | None:
+    if settings.oidc_issuer is None:
+        return None
+    try:
+        from .oidc import OidcTokens
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("jwt", "cryptography"):
+            raise
+        raise BadRequestError(
+            "OPBOX_OIDC_ISSUER: needs PyJWT with cryptography: pip install 'opbox-service[oidc]'"
+        ) from None
+    return OidcTokens(settings, on_change)
+
+
+def _unexpired(caller: Identity) -> Identity:
+    """The caller; AuthenticationError when the token has expired."""
+    if caller.expires is not None and caller.expires <= datetime.now(UTC):
+        raise AuthenticationError(
+            f"token: expected one that is still good, got one that expired at {caller.expires:%Y-%m-%dT%H:%M:%SZ}: "
+            "ask for a new one"
+        )
+    return caller
+
+
+def _check_prefix(prefix: str | None, known: Sequence[Identity]) -> None:
+    """Raise BadRequestError for a name that an owner of the OIDC issuer could have."""
+    for identity in known:
+        if prefix is not None and identity.owner.startswith(prefix):
+            raise BadRequestError(
+                f"token of {identity.owner!r}: expected a name that does not begin with {prefix!r}, as the OIDC "
+                "issuer's owners do: rename it, or set OPBOX_OIDC_OWNER_PREFIX"
+            )
+
+
+def _check_owners(path: Path, file: TokensFile, known: Sequence[Identity], prefix: str | None) -> None:
+    """Raise BadRequestError for terms of an owner without a token (a misspelt name), or two weights of one owner.
+
+    Owners whose names begin with the prefix have tokens of the OIDC issuer.
+    """
     names = {identity.owner for identity in known}
     for owner, terms in file.owners.items():
-        if owner not in names:
+        if owner not in names and not (prefix is not None and owner.startswith(prefix)):
             raise BadRequestError(
                 f"{path}: owners.{owner}: expected the name of a token ({', '.join(sorted(names)[:20])}), got one that "
                 "none has"
@@ -275,12 +315,3 @@ def _check_reads_at_once(path: Path) -> None:
     with contextlib.suppress(OSError):
         if stat.S_ISFIFO(path.stat().st_mode):
             raise BadRequestError(f"{path}: expected a file of tokens, got a pipe: write the tokens into a file")
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Return a stamp that changes with a file's text, its permissions, or the file that has its name."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

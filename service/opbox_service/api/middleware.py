@@ -22,9 +22,10 @@ from ..accounting.books import Books
 from ..logs import exceptions_of
 from ..routes.route import RouteTable
 from ..settings import Settings
+from .caller import Identity
 from .endpoint import ApiState, Endpoint
 from .hosts import Hosts
-from .identity import Identity, Tokens
+from .identity import Tokens
 from .loop_lag import LoopLag
 from .metrics import Metrics
 from .request_context import Disconnected, Receive, RequestContext, Scope, Send

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ..logs import Exceptions
 from ..routes.route import Route
-from .identity import Identity
+from .caller import Identity
 
 __all__ = ["Disconnected", "Receive", "RequestContext", "Scope", "Send"]
 

@@ -14,7 +14,7 @@ from opbox_protocol.errors import BadRequestError
 from ..settings import OwnerName, OwnerTerms, Token
 from ..validation import explain
 
-__all__ = ["MAX_CHOSEN", "TokensFile", "parse_tokens", "read_token", "read_tokens"]
+__all__ = ["MAX_CHOSEN", "TokensFile", "parse_tokens", "read_token", "read_tokens", "stamp_of"]
 
 SHORTEST = 8
 MAX_CHOSEN = 8
@@ -114,3 +114,12 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise BadRequestError(f"{path}: expected a file of tokens, got none that can be read ({reason})") from None
+
+
+def stamp_of(path: Path) -> tuple[int, ...]:
+    """Return a stamp that changes with a file's text, its permissions, or the file that has its name."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

@@ -37,8 +37,8 @@ class Place(Protocol):
         """The store of datasets."""
 
     @property
-    def ready(self) -> bool:
-        """True if calls can be taken."""
+    def unready(self) -> str:
+        """Why calls cannot be taken; empty where they can be."""
 
     @property
     def confinement(self) -> str:
@@ -107,8 +107,8 @@ def live(place: Place, call: Call, done: Done) -> None:
 
 def ready(place: Place, call: Call, done: Done) -> None:
     """Tell whether the server takes calls: not from the moment that it begins to stop. Needs no token."""
-    if not place.ready:
-        raise NotReadyError("the server is starting or stopping: try again in a moment")
+    if place.unready:
+        raise NotReadyError(place.unready)
     done(Answer({"ready": True}))
 
 
