@@ -126,6 +126,22 @@ def test_what_is_no_ledger_is_said_at_the_start(tmp_path: Path) -> None:
     assert path.read_text().startswith("not a database")
 
 
+def test_rows_that_are_no_usage_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "usage.sqlite"
+    ledger = UsageLedger(path, now=lambda: NOON)
+    ledger.count("ann", requests=2)
+    ledger.close()
+    with sqlite3.connect(path) as database:
+        for owner, figure in (("bob", "many"), ("eve", -1), ("pat", 9e999), (b"\xff", 1)):
+            row = (today(NOON), owner, figure)
+            database.execute("INSERT INTO usage (day, owner, requests) VALUES (?, ?, ?)", row)
+    database.close()
+    ledger = UsageLedger(path, now=lambda: NOON)
+    ledger.count("bob", requests=1)
+    assert {owner: days[today(NOON)].requests for owner, days in ledger.days().items()} == {"ann": 2, "bob": 1}
+    ledger.close()
+
+
 def test_a_ledger_that_cannot_be_read_is_said_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opbox_service.accounting.usage._READ", "SELECT missing FROM usage WHERE day >= ?")
     with pytest.raises(

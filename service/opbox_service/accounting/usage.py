@@ -8,6 +8,7 @@ servers may share the file, as at a rolling restart: each adds what it has count
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 import threading
 import time
@@ -306,7 +307,14 @@ class UsageLedger:
 
     def _read(self, since: str) -> dict[tuple[str, str], DayUsage]:
         rows: Iterable[tuple[Any, ...]] = self._database.execute(_READ, (since,))
-        return {(row[0], row[1]): DayUsage(*row[2:]) for row in rows}
+        return {(row[0], row[1]): DayUsage(*row[2:]) for row in rows if _is_usage(row)}
+
+
+def _is_usage(row: tuple[Any, ...]) -> bool:
+    """Return whether a row has a day, an owner, and figures: a file that others have written to may have anything."""
+    return all(type(name) is str for name in row[:2]) and all(
+        type(figure) in (int, float) and 0 <= figure < math.inf for figure in row[2:]
+    )
 
 
 def today(now: float) -> str:

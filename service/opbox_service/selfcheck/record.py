@@ -157,7 +157,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     except OSError:
         return
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
             if isinstance(value, dict):
                 yield value
