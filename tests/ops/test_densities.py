@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import scipy.stats as st
 
 from opbox_ops.backend import backend_for
 from opbox_ops.cache import INDEX_PIECE
+from opbox_ops.random.zipfian import ZipfianParams, draw_different
 from opbox_protocol.errors import MXNetError
 from tests.cases.case import Arg, Case
 
@@ -86,6 +89,36 @@ def test_all_classes_once_in_every_row() -> None:
     drawn, tries = draw("_sample_unique_zipfian", {"range_max": 7, "shape": (50, 7)})
     assert (np.sort(drawn, axis=1) == np.arange(7)).all()
     assert (tries >= 7).all()
+
+
+def test_rows_that_lack_classes_go_on_in_little_memory() -> None:
+    """The numbers are distributed as if all draws were kept."""
+    p = ZipfianParams(range_max=40, shape=(300, 40))
+    tries = []
+    for max_draws in (1 << 30, 64):
+        context: Any = SimpleNamespace(xp=np, random=backend_for("cpu").random(3))
+        drawn, counts = draw_different(p, context, max_draws)
+        assert (np.sort(drawn, axis=1) == np.arange(40)).all()
+        assert (counts >= 40).all()
+        tries.append(counts)
+        # The frequent classes come first.
+        assert np.median(np.argmax(drawn == 0, axis=1)) < np.median(np.argmax(drawn == 38, axis=1))
+    assert st.ks_2samp(*tries).pvalue > 1e-4
+
+
+def test_a_row_of_all_of_very_many_classes_keeps_no_draws() -> None:
+    """Half a million draws for 7,000 classes; of 1,000,000 classes there were 160 million, and all were kept."""
+    p, context = ZipfianParams(range_max=7_000, shape=(1, 7_000)), SimpleNamespace(xp=np)
+    context.random = backend_for("cpu").random(3)
+    tracemalloc.start()
+    try:
+        drawn, tries = draw_different(p, context, 1 << 14)  # type: ignore[arg-type]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (np.sort(drawn[0]) == np.arange(7_000)).all()
+    assert tries[0] > 200_000
+    assert peak < tries[0] * 8
 
 
 @pytest.mark.parametrize(

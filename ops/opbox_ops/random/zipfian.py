@@ -27,6 +27,9 @@ class ZipfianParams(Params):
     shape: OptShape = Field(None, description="(batch, n): n different classes in each row.")
 
 
+MAX_DRAWS = 1 << 22
+"""Draws in memory at a time, those that a row's classes need at the least apart."""
+
 op = register(
     "_sample_unique_zipfian",
     ZipfianParams,
@@ -76,18 +79,53 @@ def _are_first(xp: Any, draws: Array) -> Array:
 
 @op.compute(allocates="how many draws it takes is known when they are made")
 def _(p: ZipfianParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    classes, tries = draw_different(p, ctx, MAX_DRAWS)
+    if outputs[0] is not None:
+        outputs[0][...] = classes
+    if outputs[1] is not None:
+        outputs[1][...] = tries
+
+
+def draw_different(p: ZipfianParams, ctx: OpContext, max_draws: int) -> tuple[Array, Array]:
+    """The classes and the tries. Rows that lack some after `max_draws` draws of all go on one by one, in its memory.
+
+    The last of many classes takes millions of draws to come: they are not all kept.
+    """
     assert p.shape is not None
     xp, (batch, n) = ctx.xp, p.shape
-    classes, tries = outputs
     draws = _draw(ctx, p, (batch, 2 * n + 8))
     first = _are_first(xp, draws)
-    while batch and n and int(first.sum(axis=1).min()) < n:
+    while batch and n and draws.size <= max_draws // 2 and int(first.sum(axis=1).min()) < n:
         pause()
         draws = xp.concatenate([draws, _draw(ctx, p, draws.shape)], axis=1)
         first = _are_first(xp, draws)
+    lacking = [int(row) for row in xp.flatnonzero(first.sum(axis=1) < n)]
     first &= first.cumsum(axis=1) <= n
-    if classes is not None:
-        classes[...] = draws[first].reshape(batch, n)
-    if tries is not None:
-        last = draws.shape[1] - first[:, ::-1].argmax(axis=1)
-        tries[...] = last if n else 0
+    tries = draws.shape[1] - first[:, ::-1].argmax(axis=1) if n else xp.zeros(batch, "int64")
+    if not lacking:
+        return draws[first].reshape(batch, n), tries
+    classes = xp.empty((batch, n), "int64")
+    for row in range(batch):
+        found = draws[row][first[row]]
+        if len(found) < n:
+            found, tries[row] = _completed(p, ctx, found, draws.shape[1], n, max_draws)
+        classes[row] = found
+    return classes, tries
+
+
+def _completed(
+    p: ZipfianParams, ctx: OpContext, classes: Array, tries: int, n: int, max_draws: int
+) -> tuple[Array, int]:
+    """The classes of a row, drawn until there are `n`, and the tries that this took."""
+    xp = ctx.xp
+    while True:
+        pause()
+        block = _draw(ctx, p, (1, max(1, max_draws // 4)))[0]
+        values, at = xp.unique(block, return_index=True)
+        ordered = xp.sort(classes)
+        near = xp.minimum(xp.searchsorted(ordered, values), len(ordered) - 1)
+        fresh = xp.sort(at[ordered[near] != values])[: n - len(classes)]
+        classes = xp.concatenate([classes, block[fresh]])
+        if len(classes) == n:
+            return classes, tries + int(fresh[-1]) + 1
+        tries += len(block)
