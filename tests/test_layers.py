@@ -44,6 +44,7 @@ SERVICE += [
     "checkpoint_store",
     "dataset_documents",
     "dataset_store",
+    "state_dir",
     "store_threads",
     "stores",
     "graph",

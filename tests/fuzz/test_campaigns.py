@@ -16,7 +16,8 @@ from tests.fuzz.campaign import GROWTH, inputs, run
 from tests.fuzz.targets import TARGETS, Fault, check
 from tests.fuzzing import FUZZ
 
-SLICE = {"frames": 400, "json": 400, "graphs": 60, "commands": 40, "checkpoints": 40, "operators": 120}
+SLICE = {"frames": 400, "json": 400, "graphs": 60, "commands": 40, "checkpoints": 40}
+SLICE |= {"code_messages": 40, "operators": 120}
 """Inputs of each campaign: about six seconds."""
 
 

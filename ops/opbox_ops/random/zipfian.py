@@ -106,10 +106,10 @@ def draw_different(p: ZipfianParams, ctx: OpContext, max_draws: int) -> tuple[Ar
         return draws[first].reshape(batch, n), tries
     classes = xp.empty((batch, n), "int64")
     for row in range(batch):
-        found = draws[row][first[row]]
-        if len(found) < n:
-            found, tries[row] = _completed(p, ctx, found, draws.shape[1], n, max_draws)
-        classes[row] = found
+        known = draws[row][first[row]]
+        if len(known) < n:
+            known, tries[row] = _completed(p, ctx, known, draws.shape[1], n, max_draws)
+        classes[row] = known
     return classes, tries
 
 
