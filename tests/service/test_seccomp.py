@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import platform
 import re
 import socket
@@ -242,3 +243,48 @@ def test_ordinary_code_goes_on(tmp_path: Path) -> None:
     arguments = json.dumps([asdict(bounds_of(tmp_path, gpu=False))])
     done = subprocess.run([sys.executable, "-c", ORDINARY_CODE, arguments], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["80", "True", *["thread"] * 3, r"b'word\nchild\n'", "shell"], done.stderr
+
+
+CONNECTED = """
+import fcntl, json, os, socket, sys
+from opbox_service.worker.confine import Bounds, confine, keep_apart
+bounds, fd = json.loads(sys.argv[1])
+number = keep_apart(fd, 256)
+confine(Bounds(**{**bounds, "open_files": 256}), number)
+connection, pair = socket.socket(fileno=number), socket.socketpair()
+
+def error(action):
+    try:
+        action()
+    except OSError as error:
+        return error.errno
+    return 0
+
+with open("/dev/null") as file:
+    socket.send_fds(connection, [b"word"], [file.fileno()])
+errors = [error(lambda: socket.send_fds(pair[0], [b"word"], [0])),
+          error(lambda: os.dup2(pair[0].fileno(), number)),
+          error(lambda: fcntl.fcntl(pair[0], fcntl.F_DUPFD, number))]
+copy = os.dup(number)
+errors.append(error(lambda: socket.send_fds(socket.socket(fileno=copy), [b"word"], [0])))
+connection.close()
+opened = []
+while not error(lambda: opened.append(os.dup(0))):
+    pass
+print(json.dumps([number, max(opened) < number, errors]))
+"""
+
+
+@needs_seccomp
+def test_descriptors_go_over_the_connection_alone(tmp_path: Path) -> None:
+    """No other socket gets its number, not even when it is closed."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        arguments = json.dumps([asdict(bounds_of(tmp_path, gpu=False)), theirs.fileno()])
+        command = [sys.executable, "-c", CONNECTED, arguments]
+        done = subprocess.run(command, pass_fds=[theirs.fileno()], capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        assert json.loads(done.stdout) == [256, True, [errno.EPERM, errno.EBADF, errno.EINVAL, errno.EPERM]]
+        word, fds, _, _ = socket.recv_fds(ours, 100, 1)
+        assert (word, len(fds)) == (b"word", 1)
+        os.close(fds[0])
