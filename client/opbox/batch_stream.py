@@ -219,6 +219,7 @@ class BatchStream(AfterFork):
         while (batch := self._next()) is not None:
             batch.taken.open()
             self._send(batch)
+            batch.release()
             if batch.link_s is not None and self._senders.answered(batch.link_s):
                 with self._lock:
                     if not self._queue.empty() and not self._closed:

@@ -181,3 +181,7 @@ class CommandBatch:
             for command, pending in self.described.items():
                 pending.settle(results[command])
         self.done.open()
+
+    def release(self) -> None:
+        """Let go of the values that it brought: a session remembers its last batches."""
+        self.fetched, self.described = {}, {}

@@ -15,11 +15,11 @@ from tests.contract.live import TOKENS, Live
 from tests.link.proxy import Exchange, Fault, LinkProxy
 from tests.service.test_steady_memory import resident
 
-WARM, STEPS = 150, 250
-SIDE = 160
-"""A value of 100 KiB goes each way with each step: answers or requests that stay would be 25 MB in all."""
+WARM, STEPS = 40, 80
+SIDE = 400
+"""A value of 625 KiB goes each way with each step: answers or requests that stay would be 50 MB in all."""
 ALLOWED = 8 << 20
-"""Bytes: allocators round up, and as many answers as are under way are kept."""
+"""Bytes: allocators round up, and the server keeps the answers that are under way."""
 
 
 def test_a_link_that_cuts_leaves_memory_flat(tmp_path: Path) -> None:
