@@ -62,7 +62,7 @@ def decode_header(text: bytes | memoryview, limits: Limits = NO_LIMITS, subject:
     most = limits.json_depth
     try:
         header = limits.parse(raw)
-        deep = raw.count(b"[") + raw.count(b"{") > most and _deeper(raw, header, most)
+        deep = _opened(raw) > most and _deeper(raw, header, most)
     except RecursionError:
         deep = True
     except ValueError as error:
@@ -104,6 +104,12 @@ def _count(text: bytes | memoryview, limits: Limits) -> None:
             )
         if keys > limits.json_keys:
             raise LimitError(f"JSON: expected at most {limits.json_keys} keys, got more: send less at a time")
+
+
+def _opened(text: bytes) -> int:
+    """Return the number of opening brackets."""
+    starts = range(0, len(text), COUNTED_BYTES)
+    return sum([text.count(mark, start, start + COUNTED_BYTES) for start in starts for mark in (b"[", b"{")])
 
 
 def _deeper(text: bytes, parsed: Any, most: int) -> bool:

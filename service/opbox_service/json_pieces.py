@@ -32,6 +32,8 @@ for _kind, _characters in ((COMMA, b","), (OPENING, b"[{"), (CLOSING, b"]}")):
 _STEPS = np.array([0, 0, 1, -1], np.int16)
 _KEY = re.compile(rb'[ \t\n\r]*("(?:[^"\\]|\\.){0,65536}")[ \t\n\r]*:', re.DOTALL)
 _SPACES = b" \t\n\r"
+_ESCAPED = 12
+"""Bytes of the longest escaped character: two halves of a pair, \\uXXXX each."""
 _BLANK = re.compile(rb"[ \t\n\r]*")
 
 
@@ -194,11 +196,35 @@ class _Pieces:
     def _member(self, start: int, stop: int, mark: int, behind: int) -> Any:
         """A value that is larger than a piece: a list or an object, or one long string or number."""
         if mark == behind:
-            return self._parsed(start, self._text[start:stop])
+            return self._scalar(start, stop)
         begin, end = int(self._places[mark]), int(self._places[behind - 1])
         if not (_BLANK.fullmatch(self._text, start, begin) and _BLANK.fullmatch(self._text, end + 1, stop)):
             raise ValueError(f"byte {start}: expected one value between two commas or brackets")
         return self.container(mark, behind - 1)
+
+    def _scalar(self, start: int, stop: int) -> Any:
+        """A long string, number or word."""
+        text = self._text
+        at = _BLANK.match(text, start, stop).end() + 1  # type: ignore[union-attr]  # it matches nothing, too
+        pieces = []
+        last = text.rfind(b'"', at, stop) if text[at - 1 : at] == b'"' else 0
+        while last - at > self._piece:
+            cut = self._cut(at + self._piece)
+            if cut <= at:
+                break
+            pieces.append(self._parsed(start, b'"%b"' % text[at:cut]))
+            at = cut
+        if not pieces:
+            return self._parsed(start, text[start:stop])
+        return "".join([*pieces, self._parsed(start, b'"' + text[at:stop])])
+
+    def _cut(self, at: int) -> int:
+        """The last place up to `at` where a string may be cut; 0 where none is near."""
+        text = self._text
+        for place in range(at, at - 4 * _ESCAPED, -1):
+            if text[place] & 0xC0 != 0x80 and text.rfind(b"\\", max(0, place - _ESCAPED), place) < 0:
+                return place
+        return 0
 
     def _parsed(self, start: int, text: bytes) -> Any:
         pause()

@@ -149,7 +149,16 @@ class Live:
 
     def code_workers(self) -> list[int]:
         """Those of the processes that sessions with code have to themselves, and of the spare ones."""
-        return self._children("opbox_service.worker.code_process")
+        pids = self._children("opbox_service.worker.code_process")
+        for template in self.templates():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                children = psutil.Process(template).children()
+                pids += [child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        return pids
+
+    def templates(self) -> list[int]:
+        """The id of the process that forks those; empty where they are started one by one."""
+        return self._children("opbox_service.worker.code_template")
 
     def _children(self, module: str) -> list[int]:
         pids = []

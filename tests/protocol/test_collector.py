@@ -75,6 +75,12 @@ opbox_protocol.collector._set_aside = 1 << 40
 collections.clear()
 tend()
 assert 2 not in collections, "what has not grown since the last search is not searched"
+opbox_protocol.collector._set_aside = 1 << 40
+with collection_paused():
+    graphs = [[i] for i in range(opbox_protocol.collector.FEW_FROZEN)]
+tend()
+assert 2 not in collections, "a search of very many objects would keep everybody waiting"
+del graphs
 busy = [[i] for i in range(2 * opbox_protocol.collector.TOO_MANY_OLD * opbox_protocol.collector.YOUNG)]
 aside = gc.get_freeze_count()
 collections.clear()

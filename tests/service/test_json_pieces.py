@@ -112,3 +112,17 @@ def test_no_piece_is_long() -> None:
     pieces = [*json_text.write_pieces({"names": ["x"] * 9000, "trace": trace, "nested": {"a": {"b": trace}}})]
     assert max(map(len, pieces)) < 40 * json_text.ITEMS
     assert orjson.loads(b"".join(pieces))["nested"]["a"]["b"] == trace
+
+
+LONG = "".join(random.Random(7).choices('aé€😀\\"\n \x01z/', k=400))
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("shape", ["[%s]", "[%s   ]", ' [ 1, %s\n ,{"a": %s } ]', "[%s x]", '[%s ""]', "[%s\\]"])
+def test_long_strings_are_cut_between_characters(shape: str, ascii_only: bool) -> None:
+    text = shape.replace("%s", json.dumps(LONG, ensure_ascii=ascii_only)).encode()
+    in_pieces = partial(parse_in_pieces, piece=30, scanned=31)
+    assert outcome(lambda text: in_pieces(text, orjson.loads), text) == outcome(orjson.loads, text)
+    sizes: list[int] = []
+    in_pieces(json.dumps(["z" * 5000]).encode(), lambda piece: (sizes.append(len(piece)), orjson.loads(piece))[1])
+    assert max(sizes) < 40

@@ -19,11 +19,21 @@ from . import messages
 from .confine import Bounds, at_hand, confine, keep_apart, reachable
 from .progress import Progress
 
-__all__ = ["main"]
+__all__ = ["homes", "main"]
 
 
-def main(argv: list[str]) -> None:
-    """Confine this process, then serve calls."""
+def homes(folder: str) -> dict[str, str]:
+    """The variables that name a code process's own folder."""
+    return dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"), folder)
+
+
+def main(argv: list[str], parent: int | None = None) -> None:
+    """Confine this process, then serve calls.
+
+    Args:
+        argv: its descriptors.
+        parent: the process that forked it; None where the server has started it.
+    """
     sock, page, trace = socket.socket(fileno=int(argv[0])), int(argv[1]), int(argv[2])
     message, _ = messages.receive(sock)
     if not message:
@@ -41,6 +51,8 @@ def main(argv: list[str]) -> None:
         bounds = Bounds(**header["bounds"])
         sock = socket.socket(fileno=keep_apart(sock.detach(), bounds.open_files))
         confine(bounds, sock.fileno())
+        if parent is not None and os.getppid() != parent:
+            return  # it ended before it could take this process with it
         from opbox_ops.cpu.onednn import library as onednn
         from opbox_ops.cpu.runtime import c_compiler  # numpy's threads are to be confined as well
 

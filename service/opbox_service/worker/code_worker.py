@@ -35,6 +35,7 @@ from ..stores import NO_STORES, Stores
 from . import incoming
 from .allowance import Allowance
 from .code_answers import check_answer
+from .code_process import homes
 from .confine import Bounds
 from .orphans import User, end_all_of
 from .output import Output
@@ -44,9 +45,10 @@ from .scratch_dirs import make_dir, remove
 from .spawning import environment, reason_of
 from .stacks import own_frames
 from .store_requests import OF_CODE, StoreRequests
+from .template import ForkedProcess, Template
 from .worker import Worker
 
-__all__ = ["CodeWorker", "mps_folders", "own_packages"]
+__all__ = ["CodeWorker", "code_environment", "mps_folders", "own_packages"]
 
 PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PASSED_TO_OPERATORS = tuple(
@@ -86,6 +88,7 @@ class CodeWorker(Worker):
         user: whom it becomes; None to stay the server's.
         books: record what its session has, and what code it is sent.
         stores: where its session's checkpoints and datasets are.
+        template: forks its process; None: it is started.
 
     Attributes:
         session: the id of its session, once it has one.
@@ -102,8 +105,10 @@ class CodeWorker(Worker):
         user: User | None,
         books: Books,
         stores: Stores = NO_STORES,
+        template: Template | None = None,
     ) -> None:
         super().__init__(settings, on_end, device_times, books, stores)
+        self._template = template
         self._user = user
         self.user = user.id if user is not None else 0
         self.session: str | None = None
@@ -128,20 +133,33 @@ class CodeWorker(Worker):
         self._unasked = Allowance(MAX_REPORTS, REPORTS_PER_S)
         self._times_came = asyncio.Event()
 
-    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
+    async def _spawn(self, fd: int) -> subprocess.Popen[bytes] | ForkedProcess:
+        process = await self._fork(fd) or self._start(fd)
+        self._output.started()
+        return process
+
+    async def _fork(self, fd: int) -> ForkedProcess | None:
+        """Return a process that the template has forked; None where there is none to be had."""
+        if self._template is None or self._template.ended:
+            return None
+        try:
+            return await self._template.fork(self.folder, (fd, self._page.fd, self._trace, self._output.fd))
+        except (MXNetError, OSError, TimeoutError) as error:
+            _log.warning("a process for code is started, not forked, which takes longer", reason=str(error))
+            return None
+
+    def _start(self, fd: int) -> subprocess.Popen[bytes]:
         fds = [fd, self._page.fd, self._trace]
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-P", "-m", "opbox_service.worker.code_process", *map(str, fds)],
             stdin=subprocess.DEVNULL,
             stdout=self._output.fd,
             stderr=self._output.fd,
             pass_fds=fds,
             start_new_session=True,
-            env=_environment(self.settings, self.folder),
+            env={**code_environment(self.settings), **homes(self.folder)},
             cwd=self.folder,
         )
-        self._output.started()
-        return process
 
     def _printed(self, line: str) -> None:
         _log.info("printed", session=self.session, pid=self.pid, text=line)
@@ -431,18 +449,18 @@ def _trace() -> int:
     return fd
 
 
-def _environment(settings: Settings, folder: str) -> dict[str, str]:
+def code_environment(settings: Settings) -> dict[str, str]:
+    """The variables that every code process has; `code_process.homes` are its own."""
     variables = {
         key: value
         for key, value in environment(settings).items()
         if key in (*PASSED, *PASSED_TO_OPERATORS) or key.startswith(PASSED_BEGINNINGS)
     }
-    homes = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "CUPY_CACHE_DIR"), folder)
     if has_gpu(settings):
         variables[SHARED_KERNELS] = os.pathsep.join(map(str, kernel_folders()))
     # The process works in its own folder, where a relative path would lead elsewhere.
     variables |= {name: str(Path(path).absolute()) for name, path in _named_paths().items()}
-    return {**variables, **homes, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+    return {**variables, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
 
 def _named_files() -> list[Path]:

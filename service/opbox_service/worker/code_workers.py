@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -27,10 +28,11 @@ from ..stores import NO_STORES, Stores
 from .bounded_json import read_bounded
 from .code_answers import LARGEST_ERROR, read_opened, read_state
 from .code_memory import PROCESS_BYTES, CodeMemory
-from .code_worker import CodeWorker, own_packages
+from .code_worker import CodeWorker, code_environment, own_packages
 from .confine import unreadable
 from .orphans import User, end_leftovers, end_strays
 from .scratch_dirs import remove_leftovers
+from .template import Template
 from .walls import walls_of
 from .worker import Worker
 
@@ -41,6 +43,8 @@ REMEMBERED = 10_000
 WATCH_S, MEASURE_S = 0.1, 0.5
 STRAYS_S = 0.5
 """Seconds between two searches for strays, while there are sessions to leave any."""
+MAX_TEMPLATES = 5
+"""Number of templates that may end before the server does without one."""
 LIST_S = 1.0
 """Seconds that a process may take to describe its session in a list: its code may let nothing else run."""
 
@@ -95,6 +99,8 @@ class CodeWorkers:
         self._running = False
         self._started = False
         self._failures = 0
+        self._template: Template | None = None
+        self._templates_ended = 0
         self.deaths: Counter[str] = Counter()
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -120,6 +126,7 @@ class CodeWorkers:
             _log.warning(sentence)
         self._running = True
         await asyncio.to_thread(self._remove_leftovers)
+        self._start_template()
         self._keep_spares()
         if self._spares:
             try:
@@ -139,6 +146,8 @@ class CodeWorkers:
         """End all of them, and wait until nothing of them is left."""
         self._running = False
         await asyncio.gather(*(worker.stop(grace_s) for worker in self._alive))
+        if self._template is not None:
+            self._template.kill()
         cleaning = [task for task in self._tasks if task.get_name() == "cleaning"]
         for task in self._tasks.difference(cleaning):
             task.cancel()
@@ -149,6 +158,8 @@ class CodeWorkers:
         self._running = False
         for worker in self._alive:
             worker.kill()
+        if self._template is not None:
+            self._template.kill()
 
     def resident(self) -> dict[str, int]:
         """Bytes of memory by process."""
@@ -366,6 +377,25 @@ class CodeWorkers:
             if worker.ready:
                 return worker
 
+    def _start_template(self) -> None:
+        """Have a template, where the system tells of the end of processes that are not one's own children."""
+        if not hasattr(os, "pidfd_open") or self._templates_ended >= MAX_TEMPLATES:
+            return
+        try:
+            self._template = Template(code_environment(self._settings), self._template_ended)
+        except OSError as error:
+            _log.error("the template of processes for code cannot be started", reason=str(error))
+
+    def _template_ended(self, template: Template) -> None:
+        if not self._running:
+            return
+        if not template.has_begun:
+            _log.warning("processes for code are started, not forked, which takes longer", reason=template.reason)
+        else:
+            _log.error("the template of processes for code ended, and these with it", pid=template.pid)
+            self._templates_ended += 1
+            self._start_template()
+
     def _keep_spares(self) -> None:
         while self._running and len(self._spares) < self._settings.code_spares and self._failures < 5:
             try:
@@ -378,7 +408,9 @@ class CodeWorkers:
         """A process that starts; NotReadyError when the system has no room for one."""
         user = User(self._settings.code_user) if self._users else None
         try:
-            worker = CodeWorker(self._settings, self._on_end, self._device_times, user, self._books, self._stores)
+            worker = CodeWorker(
+                self._settings, self._on_end, self._device_times, user, self._books, self._stores, self._template
+            )
         except OSError as error:
             if user is not None:
                 user.release()
@@ -424,6 +456,8 @@ class CodeWorkers:
                 continue
             looked = time.monotonic()
             known = {*(worker.pid for worker in self._alive), *self._siblings()}
+            if self._template is not None:
+                known.add(self._template.pid)
             strays = end_strays(known, kill=not self._users)
             # What a stray leaves becomes a child of this process when that has ended, and not before.
             if not strays and not self._taken and not any(task.get_name() == "cleaning" for task in self._tasks):

@@ -1,6 +1,7 @@
 """Confines the process that runs a session's code: it drops its user, files, network and system calls, and has limits.
 
-Done before numpy is imported, hence before there are threads: what one gives up holds for those it starts.
+Done before there are threads: what one gives up holds for those it starts. A process that is forked (`code_template`)
+has one thread; one that is started confines itself before it imports numpy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from . import landlock, seccomp
 
-__all__ = ["Bounds", "at_hand", "confine", "keep_apart", "tasks_of", "unreadable"]
+__all__ = ["Bounds", "at_hand", "confine", "die_with", "keep_apart", "refuse_dumps", "tasks_of", "unreadable"]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION = 0x20080522
@@ -120,6 +121,18 @@ def confine(bounds: Bounds, connection: int | None = None) -> None:
         _drop_capabilities()
     if bounds.seccomp:
         seccomp.refuse(connection, network=bounds.network, gpu=bounds.gpu, mps=bool(bounds.write))
+
+
+def die_with(parent: int) -> None:
+    """Have the system kill this process as soon as its parent, or the parent's thread that started it, has ended."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # which has ended meanwhile
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse_dumps() -> None:
+    """Let no other process of the same user read or write this one's memory."""
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def _for_cuda() -> list[str]:

@@ -33,6 +33,7 @@ from .processes import resident_bytes
 from .reports import Reports, check_problem
 from .spawning import environment, reason_of
 from .store_requests import StoreRequests
+from .template import ForkedProcess
 
 __all__ = ["Worker"]
 
@@ -101,7 +102,8 @@ class Worker:
         self._answers: dict[int, memoryview] = {}
         self._pending: dict[int, tuple[asyncio.Future[RawResponse], RawRequest, asyncio.TimerHandle]] = {}
         self._last = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._killed = False
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._exited: asyncio.Future[None] = self._loop.create_future()
         self._channel: Channel | None = None
@@ -141,7 +143,7 @@ class Worker:
     async def start(self) -> None:
         """Spawn the process and wait until its engine is up; WorkerDiedError when it ends before that."""
         try:
-            self._connect()
+            await self._connect()
         except OSError as error:
             self._give_up(error)
             raise WorkerDiedError(f"the worker process {self.reason}: try again later") from None
@@ -154,13 +156,15 @@ class Worker:
             self.kill()
             raise WorkerDiedError(f"the worker process did not start within {limit_s:g} s") from None
 
-    def _connect(self) -> None:
+    async def _connect(self) -> None:
         """Spawn the process, and read what it sends; OSError when the system has no room."""
         self._channel, theirs = Channel.pair(self._take, self._refuse, self._disconnected)
         with theirs:
-            self._process = self._spawn(theirs.fileno())
+            self._process = await self._spawn(theirs.fileno())
         self._watch()
         self._channel.read()
+        if self._killed:
+            self.kill()
 
     def _give_up(self, error: OSError) -> None:
         """End it before it has begun: there is no process, or none that can be watched."""
@@ -168,7 +172,10 @@ class Worker:
         self.reason = f"could not be started ({error})"
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            if isinstance(self._process, ForkedProcess):
+                self._process.reap(lambda code: None)
+            else:
+                self._process.wait()
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -182,7 +189,7 @@ class Worker:
     def _close(self) -> None:
         """Release further resources shared with the process."""
 
-    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
+    async def _spawn(self, fd: int) -> subprocess.Popen[bytes] | ForkedProcess:
         """The process, which gets this end of the connection."""
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "opbox_service.worker.process", str(fd)],
@@ -222,7 +229,8 @@ class Worker:
             self._send({"kind": "stop"})
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process; one that is just being spawned, as soon as it is there."""
+        self._killed = True
         if self._process is not None and not self.ended:
             self._process.send_signal(signal.SIGKILL)
 
@@ -246,7 +254,13 @@ class Worker:
         if self._pidfd is None:
             # The connection ended first: the process may be a moment behind.
             self._process.kill()
-        code = self._process.wait()
+        if isinstance(self._process, ForkedProcess):
+            self._process.reap(self._take_status)
+        else:
+            self._take_status(self._process.wait())
+
+    def _take_status(self, code: int) -> None:
+        """The process has ended with this status."""
         self.reason = f"could not start: {self._reason}" if self._reason else reason_of(code)
         error = self._verdict(code)
         pending, self._pending = self._pending, {}

@@ -47,11 +47,12 @@ class CommonExpressions:
 
 def merge_common_expressions(graph: Graph) -> CommonExpressions:
     """Return `graph` with equal calls merged; it is worked out once for each graph, in time linear in its nodes."""
-    answer = graph.results.get(__name__)
-    if answer is None:
+    if __name__ in graph.results:
+        answer = graph.results[__name__]
+    else:
         answer = graph.results[__name__] = _Merging(graph).run()
-    assert isinstance(answer, CommonExpressions)
-    return answer
+    # Of itself a graph keeps nothing: what refers to itself stays until the collector has looked at all that there is.
+    return answer if isinstance(answer, CommonExpressions) else CommonExpressions(graph, {}, [])
 
 
 class _Merging:
@@ -69,7 +70,8 @@ class _Merging:
         self.copies: dict[Entry, tuple[Entry, int]] = {}
         """By copy of a head the entry that it is copied from, and by how many copies one after the other."""
 
-    def run(self) -> CommonExpressions:
+    def run(self) -> CommonExpressions | None:
+        """Merge; None where no calls are equal."""
         merged: dict[int, int] = {}
         numbers: dict[Node, int] = {}
         for i, node in enumerate(self.graph.nodes):
@@ -83,7 +85,7 @@ class _Merging:
             else:
                 merged[i] = numbers[first]
         if not merged:
-            return CommonExpressions(self.graph, {}, [])
+            return None
         heads = self._heads()
         bases = [self.copies.get(head, (head, 0)) for head in heads]
         places = [(numbers[base.node], base.index, count) for base, count in bases]
