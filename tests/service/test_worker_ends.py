@@ -22,7 +22,7 @@ from opbox_service.carriers import RawRequest, RawResponse
 from opbox_service.device_time import DeviceTimes
 from opbox_service.routes.table import ROUTES
 from opbox_service.settings import SCOPES, Settings
-from opbox_service.worker import owner_workers
+from opbox_service.worker import owner_workers, template
 from opbox_service.worker.code_worker import CodeWorker
 from opbox_service.worker.code_workers import CodeWorkers
 from opbox_service.worker.owner_workers import OwnerWorkers
@@ -63,6 +63,8 @@ class System:
         if not self.has_memory:
             self.refusals += 1
             raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        if template.PROGRAM in command:  # what is forked is no small process
+            raise OSError(errno.ENOSYS, "Function not implemented")
         fd = next(part for part in command if part.isdigit())
         return self._start([command[0], "-c", READY, fd], **{**options, "cwd": None})
 
