@@ -69,6 +69,9 @@ class Template:
     Attributes:
         ended: whether it has.
         reason: why it could not begin, where it has not.
+
+    Raises:
+        OSError: the system has no room for a process.
     """
 
     def __init__(self, environment: Mapping[str, str], on_end: Callable[[Template], None]) -> None:
@@ -82,16 +85,20 @@ class Template:
         self.ended = False
         self.reason = "it ended before it had loaded all modules"
         self._channel, theirs = Channel.pair(self._take, self._refuse, self._end)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", PROGRAM, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                env=dict(environment),
-                cwd="/",
-            )
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", PROGRAM, str(theirs.fileno()), str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.stderr,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    env=dict(environment),
+                    cwd="/",
+                )
+        except OSError:
+            self._channel.close()
+            raise
         self._channel.read()
 
     @property
