@@ -58,7 +58,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
 def test_what_takes_too_long_ends_with_all_that_it_has_started(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         run_compiler(endless(tmp_path), folder=tmp_path, seconds=0.5)
-    assert compilers(tmp_path) == []
+    wait_for(lambda: not compilers(tmp_path))  # they are killed; the last of them may be ending still
 
 
 @needs_compiler
