@@ -139,9 +139,8 @@ class TlsStart(asyncio.Protocol):
         self._context = context
         self._task: asyncio.Task[None] | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as servers have it
         """Begin TLS, unless there are too many connections; without TLS nobody can be told so."""
-        assert isinstance(transport, asyncio.Transport)
         peer = transport.get_extra_info("peername")
         try:
             entry = self._all.admit(peer[0] if isinstance(peer, tuple) else None, transport.abort)
