@@ -50,6 +50,7 @@ SERVICE += [
     "graph",
     "executor",
     "selfcheck",
+    "models",
     "stateless",
     "commands",
     "custom",

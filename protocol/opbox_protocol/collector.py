@@ -26,7 +26,7 @@ YOUNG = 7000
 """Number of objects that a young collection leaves at most."""
 GROWN = 4_000_000
 """Number of frozen objects from which on they are searched for cycles."""
-FEW_FROZEN = 500_000
+MAX_SEARCHED_OFTEN = 500_000
 """Number of frozen objects up to which a search takes 0.1 s. More are searched when they have doubled: what graphs and
 plans are made of refers to nothing that refers back, and goes without a search."""
 ITS_OWN = 5_000
@@ -108,7 +108,7 @@ def tend(*, idle: bool = True) -> None:
     if idle and _set_aside > GROWN:
         _set_aside = 0
         frozen = gc.get_freeze_count()
-        search = frozen > (_searched + MANY if frozen < FEW_FROZEN else 2 * max(_searched, GROWN))
+        search = frozen > (_searched + MANY if frozen < MAX_SEARCHED_OFTEN else 2 * max(_searched, GROWN))
     if search:
         gc.unfreeze()
     elif old < OLD:

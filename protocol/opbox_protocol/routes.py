@@ -28,9 +28,18 @@ __all__ = [
     "INFER_TYPE",
     "LIVE",
     "METRICS",
+    "MODEL",
+    "MODEL_INFER",
+    "MODEL_LOAD",
+    "MODEL_UNLOAD",
+    "MODEL_VERSION",
+    "MODELS",
+    "MODELS_STATISTICS",
+    "MODEL_VERSION_INFER",
     "OPERATOR",
     "OPERATORS",
     "READY",
+    "REPOSITORY_INDEX",
     "REQUEST",
     "SESSION",
     "SESSIONS",
@@ -69,6 +78,15 @@ EVENTS = "/v1/events"
 ABOUT = "/v2"
 LIVE = "/v2/health/live"
 READY = "/v2/health/ready"
+MODEL = "/v2/models/{model}"
+MODEL_INFER = "/v2/models/{model}/infer"
+MODEL_VERSION = "/v2/models/{model}/versions/{version}"
+MODEL_VERSION_INFER = "/v2/models/{model}/versions/{version}/infer"
+MODELS = "/v1/models"
+MODELS_STATISTICS = "/v2/models/stats"
+REPOSITORY_INDEX = "/v2/repository/index"
+MODEL_LOAD = "/v2/repository/models/{model}/load"
+MODEL_UNLOAD = "/v2/repository/models/{model}/unload"
 
 GRAPH_PREFIX = "sha256:"
 """A graph that was sent before is named by this and its hash (`symbol_json.content_hash`)."""

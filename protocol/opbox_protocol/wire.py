@@ -43,11 +43,13 @@ __all__ = [
     "Frame",
     "Limits",
     "TensorPlace",
+    "datatype_in_answer",
     "decode",
     "decode_header",
     "encode",
     "frame_size",
     "tensors_at",
+    "values_of",
 ]
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -165,6 +167,29 @@ def encode(
         fields.append(_ALIGNED)
     text = ("{" + ",".join(fields) + "}").encode()
     return text.ljust(_padded(len(text))), buffers
+
+
+def values_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """A tensor's bytes: little-endian and row-major; a copy where the array's are not.
+
+    Byte strings travel as the Open Inference Protocol's BYTES: 4 bytes of length before each.
+
+    Raises:
+        WireError: an element type that cannot travel.
+    """
+    if array.dtype.kind == "S":
+        return memoryview(b"".join(len(text).to_bytes(4, "little") + text for text in array.reshape(-1).tolist()))
+    raw = np.ascontiguousarray(array, dtype=DATATYPES[datatype_of(array.dtype)])
+    return memoryview(raw.reshape(-1).view(np.uint8).data)
+
+
+def datatype_in_answer(array: np.ndarray[Any, Any]) -> str:
+    """The name of an array's element type; BYTES for byte strings, which no request has.
+
+    Raises:
+        WireError: an element type that cannot travel.
+    """
+    return "BYTES" if array.dtype.kind == "S" else datatype_of(array.dtype)
 
 
 def frame_size(head: bytes, buffers: Sequence[memoryview]) -> int:

@@ -5,8 +5,9 @@ uvicorn.run(create_app(Settings(token="…")), loop="uvloop", http="httptools")
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,13 +21,17 @@ from .api.identity import Tokens
 from .api.metrics import Metrics
 from .api.middleware import Middleware
 from .api.traffic import Traffic
+from .carriers import Answer, Done
 from .checkpoint_store import FileCheckpoints
 from .dataset_store import FileDatasets
+from .models.repository import ModelRepository
+from .routes.health import ServedModels
 from .routes.page import TAG as PAGE
 from .routes.route import RouteTable
-from .routes.table import ROUTES
+from .routes.table import DROP_MODELS, MODEL_FIGURES, PREPARE_MODEL, ROUTES
 from .settings import Scope, Settings
 from .stores import open_stores
+from .worker.model_serving import ModelServing
 from .worker.pool import WorkerPool
 from .worker.process_pool import ProcessPool
 from .worker.thread_pool import ThreadPool
@@ -46,14 +51,24 @@ class ApiProcess:
         pool: where calls run.
         books: accounts, usage and the audit log.
         confinement: what confines code of sessions, in a line; empty where there is none.
+        served_models: the models that it serves.
         stop_by: when its workers are to have ended, by time.monotonic; None while nobody has said.
     """
 
     def __init__(
-        self, pool: WorkerPool, routes: RouteTable, metrics: Metrics, watched: Events, books: Books, tokens: Tokens
+        self,
+        pool: WorkerPool,
+        routes: RouteTable,
+        metrics: Metrics,
+        watched: Events,
+        books: Books,
+        tokens: Tokens,
+        served_models: ModelServing,
     ) -> None:
         self.pool = pool
         self._tokens = tokens
+        self.served_models: ServedModels = served_models
+        self._tasks: set[asyncio.Task[None]] = set()
         self.books: Books | None = books
         self._stopping = False
         self.stop_by: float | None = None
@@ -67,6 +82,21 @@ class ApiProcess:
     def cancel_by(self, cancel: Callable[[str, str], bool]) -> None:
         """Requests are stopped by this function of an owner and a request's id."""
         self._cancel = cancel
+
+    def begin(self, work: Coroutine[Any, Any, Answer | None], done: Done) -> None:
+        """Do something that takes its time; `done` gets its answer, an empty one for None, or its error."""
+
+        async def run() -> None:
+            try:
+                answer = await work
+            except Exception as error:
+                done(error)
+            else:
+                done(answer or Answer({}))
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     @property
     def stopping(self) -> bool:
@@ -144,15 +174,19 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
             await pool.start()
         books.start(pool.device_times)
         await tokens.start()
+        loading = asyncio.create_task(served.load_all())
         yield
         await tokens.stop()
         server.stopping = True
+        loading.cancel()
         rest = settings.stop_grace_s if server.stop_by is None else server.stop_by - time.monotonic()
         await pool.stop(max(LAST_S, rest))
         await books.stop(pool.device_times)
 
     traffic = Traffic()
-    server = ApiProcess(pool, routes, metrics, Events(pool, routes, settings, traffic, books.history), books, tokens)
+    served = ModelServing(pool, ModelRepository(settings.models), PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES)
+    watched = Events(pool, routes, settings, traffic, books.history)
+    server = ApiProcess(pool, routes, metrics, watched, books, tokens, served)
     endpoint = Endpoint(server, settings, metrics, books)
     server.cancel_by(endpoint.cancel)
     if processes:

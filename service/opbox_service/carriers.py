@@ -22,6 +22,7 @@ from .settings import SCOPES, Scope
 from .task import Task
 
 if TYPE_CHECKING:
+    from .models.reference import ModelReference
     from .routes.route import Route
 
 __all__ = ["Answer", "AnswerLimit", "Call", "Done", "Headers", "OwnerQuota", "RawRequest", "RawResponse", "Rest"]
@@ -69,6 +70,7 @@ class RawRequest:
         weight, interactive: of the owner, and of the call: see `turns`.
         quota: of the owner; None where it is as the settings have it.
         worker: which has its body already, in a buffer of its own; None where any will do.
+        model: what a call for a model is for; None for other calls.
         cancel: stops the call, once it has been made.
     """
 
@@ -86,6 +88,7 @@ class RawRequest:
     interactive: bool = True
     quota: OwnerQuota | None = None
     worker: object = None
+    model: ModelReference | None = None
     cancel: Callable[[MXNetError], None] = field(default=lambda error: None)
 
     def __str__(self) -> str:
@@ -189,6 +192,7 @@ class Call:
         task: stops the work.
         quota: of the owner; None where it is as the settings have it.
         json_bytes: of memory that the body's JSON takes at most, where that is counted.
+        model: what it is for; None for calls that are for no model.
     """
 
     route: Route
@@ -201,6 +205,7 @@ class Call:
     task: Task | None = None
     quota: OwnerQuota | None = None
     json_bytes: int = 0
+    model: ModelReference | None = None
 
 
 @dataclass(slots=True)
@@ -213,6 +218,7 @@ class Answer:
         text: a body of another `content_type`, instead of JSON.
         stream: the same in pieces, for as long as the client reads; from the API process only.
         headers: further ones of HTTP.
+        inferred: the tensors that travel as bytes, in the Open Inference Protocol's layout; None for this server's own.
     """
 
     header: dict[str, Any]
@@ -223,6 +229,7 @@ class Answer:
     content_type: str = "application/json"
     stream: AsyncIterator[bytes] | None = None
     headers: Headers = ()
+    inferred: frozenset[str] | None = None
 
 
 Done: TypeAlias = "Callable[[Answer | BaseException], None]"

@@ -139,12 +139,13 @@ def read(
         task,
         request.quota,
         json_bytes,
+        request.model,
     )
 
 
 def _recurs(route: Route) -> bool:
     """Return whether calls of a route come with the same header again: a session's have the number of their batch."""
-    return route.tensors and route.runs_on is RunsOn.ANY_WORKER
+    return route.tensors and route.runs_on in (RunsOn.ANY_WORKER, RunsOn.MODEL_WORKER)
 
 
 def _frame(data: memoryview | bytes, length: int | None, limits: wire.Limits, settings: Settings) -> wire.Frame:
@@ -176,6 +177,8 @@ def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Setti
                 headers=answer.headers,
                 stream=answer.stream,
             )
+        if answer.inferred is not None:
+            return _lay_out_inferred(answer, answer.inferred, request, settings)
         answer_limit_of(settings, request.binary).check("the answer", answer.tensors.values())
         if answer.tensors and request.binary:
             head, buffers = wire.encode(answer.header, answer.tensors, write=json_text.text)
@@ -194,6 +197,24 @@ def lay_out(answer: Answer | BaseException, request: RawRequest, settings: Setti
         return RawResponse(answer.status, parts, None, answer.commands)
     except Exception as error:
         return error_response(error)
+
+
+def _lay_out_inferred(answer: Answer, in_bytes: frozenset[str], request: RawRequest, settings: Settings) -> RawResponse:
+    """The bytes of a model's answer: each tensor in JSON or behind it, without gaps, as the request asks."""
+    listed = [array for name, array in answer.tensors.items() if name not in in_bytes]
+    binary = {name: array for name, array in answer.tensors.items() if name in in_bytes}
+    answer_limit_of(settings, True).check("the answer", binary.values())
+    answer_limit_of(settings, False).check("the answer", listed)
+    payloads = {name: wire.values_of(array) for name, array in binary.items()}
+    head = b"".join(json_text.write_tensors(answer.header, answer.tensors, request.non_finite, payloads))
+    if len(head) > settings.max_json_bytes:
+        raise LimitError(
+            f"the answer: expected at most {settings.max_json_bytes} bytes of JSON, got {len(head)}: ask for bytes "
+            '("parameters": {"binary_data": true} of an output), or for less at a time'
+        )
+    if not in_bytes:
+        return RawResponse(answer.status, [head])
+    return RawResponse(answer.status, [head, *payloads.values()], len(head))
 
 
 def error_response(error: BaseException) -> RawResponse:

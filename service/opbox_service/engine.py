@@ -28,7 +28,9 @@ from .checkpoint_store import CheckpointStore, store_of
 from .dataset_store import DatasetStore, datasets_of
 from .device_time import DeviceTimes
 from .memory_shares import HOST, device_bytes, gpu_bytes
+from .models.model_host import ModelHost
 from .quota import NO_LIMIT, Ledger
+from .routes.health import ServedModels
 from .routes.models import Body
 from .routes.route import RouteTable
 from .routes.table import ROUTES
@@ -40,7 +42,7 @@ from .session.session import ServerSession
 from .session.sessions import Sessions
 from .settings import SCOPES, Scope, Settings
 from .stateless.graph_cache import GraphCache
-from .stateless.graph_runner import GraphRunner
+from .stateless.graph_runner import GraphRunner, check_device
 from .stateless.recent_headers import RecentHeaders
 from .stream_thread import StreamThread
 from .task import Task, current, running
@@ -61,7 +63,7 @@ class Engine:
         datasets: the store of them; by default in the settings' state directory.
 
     Attributes:
-        graphs, runner, sessions: what the handlers of routes work on.
+        graphs, runner, models, sessions: what the handlers of routes work on.
         recent_headers: of calls without a session.
         device_times: how long calls waited and ran.
         dataset_store: the store of datasets.
@@ -87,6 +89,7 @@ class Engine:
         self._share = share
         self._beside: Mapping[str, int] = {}
         self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)
+        self.models = ModelHost(settings, self.ledger, check_device)
         self.sessions = Sessions(
             settings,
             self.graphs,
@@ -250,6 +253,7 @@ class Engine:
         self._closed = True
         self._stream.close()
         self.sessions.close()
+        self.models.close()
         self.runner.close()
 
     # -- for the routes that a server answers itself (routes.health.Place) ----------------------------------------
@@ -261,6 +265,12 @@ class Engine:
 
     confinement = ""
     """Empty: code runs in the user's own process."""
+
+    @property
+    def served_models(self) -> ServedModels:
+        """NotFoundError: an engine in one's own process serves no models."""
+        raise NotFoundError("GET /v2/models: expected a server, got an engine in this process: use `opbox serve`")
+
     books = None
     """None: an embedded engine counts no usage."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import ml_dtypes
@@ -15,8 +16,8 @@ import orjson
 
 from opbox_ops.pausing import pause
 from opbox_protocol.collector import collection_paused
-from opbox_protocol.datatypes import datatype_of
 from opbox_protocol.strict_json import NonFinite, json_values, strict_json
+from opbox_protocol.wire import datatype_in_answer
 
 from .json_pieces import PIECE as PARSED_BYTES
 from .json_pieces import parse_in_pieces
@@ -130,14 +131,28 @@ def _size(value: Any, most: int) -> int:
 
 
 def write_tensors(
-    header: Mapping[str, Any], tensors: Mapping[str, np.ndarray[Any, Any]], non_finite: NonFinite = "string"
+    header: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    non_finite: NonFinite = "string",
+    in_bytes: Mapping[str, memoryview] = MappingProxyType({}),
 ) -> Iterator[bytes]:
-    """The pieces of one JSON object: `header`, and under `outputs` the tensors with their values in flat lists."""
+    """The pieces of one JSON object: `header`, and under `outputs` the tensors with their values in flat lists.
+
+    Of those in `in_bytes` only the number of bytes is written. An array of byte strings is of the type BYTES.
+    """
     head = write(dict(header), non_finite)[:-1]
     yield head + (b"," if len(head) > 1 else b"") + b'"outputs":['
     written: dict[int, list[bytes]] = {}
     for position, (name, array) in enumerate(tensors.items()):
-        described = {"name": name, "shape": list(array.shape), "datatype": datatype_of(array.dtype)}
+        described: dict[str, Any] = {
+            "name": name,
+            "shape": list(array.shape),
+            "datatype": datatype_in_answer(array),
+        }
+        if name in in_bytes:
+            described["parameters"] = {"binary_data_size": in_bytes[name].nbytes}
+            yield (b"," if position else b"") + write(described)
+            continue
         yield (b"," if position else b"") + write(described)[:-1] + b',"data":['
         pieces = written.get(id(array))
         if pieces is None:
@@ -149,6 +164,9 @@ def write_tensors(
 
 def _values(array: np.ndarray[Any, Any], non_finite: NonFinite) -> Iterator[bytes]:
     flat = array.reshape(-1)
+    if flat.dtype.kind == "S":
+        yield write([text.decode("utf-8", "replace") for text in flat.tolist()])[1:-1]
+        return
     for start in range(0, flat.size, PIECE):
         pause()
         piece = flat[start : start + PIECE]

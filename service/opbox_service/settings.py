@@ -369,6 +369,9 @@ class Settings(BaseSettings):
         default=0, ge=0, description="Maximum seconds of workers' time of an owner in a day (UTC); 0: no limit."
     )
 
+    models: Path | None = Field(
+        default=None, description="Folder of models to serve by the Open Inference Protocol; without it there are none."
+    )
     state_dir: Path | None = Field(
         default=None,
         description="Directory for checkpoints, datasets, the usage ledger and the audit log; without it there are "
@@ -489,7 +492,7 @@ class Settings(BaseSettings):
                 raise ValueError("addresses or networks such as 10.0.0.7 or 10.0.0.0/8") from None
         return proxies
 
-    @field_validator("token_file", "tokens_file", "state_dir", "ssl_certfile", "ssl_keyfile")
+    @field_validator("token_file", "tokens_file", "state_dir", "models", "ssl_certfile", "ssl_keyfile")
     @classmethod
     def _absolute_file(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()

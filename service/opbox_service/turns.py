@@ -88,6 +88,10 @@ class Turn:
         """See Turns.outlook; for a new call of this one's owner."""
         return self._turns.outlook(self._job.owner)
 
+    def hand_on(self, owner: str, work: Callable[[Turn], None]) -> None:
+        """Have something done next in a turn of this owner's, by this thread or another."""
+        self._turns.start(Job(owner, "", work))
+
     def pass_on(self) -> None:
         """Give way to others after a quantum of work; return when it is this call's turn again."""
         self._looks += 1
@@ -255,6 +259,12 @@ class Turns:
                 turn.wanted = True
             self._changed.notify_all()
         return None
+
+    def start(self, job: Job) -> None:
+        """Have a job run by another thread, now or when its turn comes."""
+        turn = self.offer(job)
+        if turn is not None:
+            self._start(lambda: self.run(turn, job))
 
     def run(self, turn: Turn, job: Job) -> None:
         """Run a job whose turn it is, and then those that wait, as long as this thread has their turn."""

@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.contract.live import Live
+from tests.models.conftest import INPUT
+from tests.models.folders import perceptron, save
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    live = Live("none", tmp_path_factory.mktemp("server"))
+    models = tmp_path_factory.mktemp("models")
+    save(models / "plain", *perceptron(), toml=INPUT)
+    live = Live("none", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(models))
+    assert live.clients["boss"].post("/v2/repository/models/plain/load").status_code == 200
     yield live
     assert live.stop() == 0
 

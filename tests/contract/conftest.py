@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.contract.live import Live
+from tests.models.folders import perceptron, save
 
 
 @pytest.fixture(scope="session", params=["none", "process"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server, first with threads, then with worker processes."""
-    live = Live(request.param, tmp_path_factory.mktemp("server"))
+    models = tmp_path_factory.mktemp("models")
+    save(models / "plain", *perceptron())
+    live = Live(request.param, tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(models))
     yield live
     assert live.stop() == 0
 

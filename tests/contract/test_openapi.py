@@ -10,6 +10,7 @@ import pytest
 
 from opbox_protocol import routes as paths
 from opbox_service.api.examples import BLOCK, EXAMPLES
+from opbox_service.routes.table import ROUTES
 from tests.contract.live import TOKENS, Live
 
 HEADERS = {"Authorization": f"Bearer {TOKENS['ann']}"}
@@ -64,11 +65,15 @@ def test_examples_work_as_they_stand(server: Live, document: dict[str, Any], met
     example = EXAMPLES[method, path]
     with httpx.Client(base_url=server.url, headers=HEADERS, trust_env=False) as client:
         opened = client.post("/v1/sessions", json={}).json()["id"]
-        parameters = {"{id}": opened, "{block}": BLOCK, "{dataset}": "digits"}
+        parameters = {"{id}": opened, "{block}": BLOCK, "{dataset}": "digits", "{model}": "plain", "{version}": "1"}
+        if "{model}" in path:
+            server.clients["boss"].post(paths.MODEL_LOAD.format(model="plain")).raise_for_status()
         if path == paths.DATASET:  # its block has to be there
             client.put(paths.BLOCK.format(block=BLOCK), json=EXAMPLES["PUT", paths.BLOCK].request).raise_for_status()
         place = re.sub(r"\{\w+\}", lambda match: parameters[match[0]], path)
-        answer = client.request(method, place, json=example.request)
+        admin = "admin" in ROUTES.match(method, place)[0].scopes
+        headers = {"Authorization": f"Bearer {TOKENS['boss']}"} if admin else {}
+        answer = client.request(method, place, json=example.request, headers=headers)
         assert answer.is_success, answer.text
         assert str(answer.status_code) in operation["responses"]
         if example.answer is not None:

@@ -77,7 +77,7 @@ tend()
 assert 2 not in collections, "what has not grown since the last search is not searched"
 opbox_protocol.collector._set_aside = 1 << 40
 with collection_paused():
-    graphs = [[i] for i in range(opbox_protocol.collector.FEW_FROZEN)]
+    graphs = [[i] for i in range(opbox_protocol.collector.MAX_SEARCHED_OFTEN)]
 tend()
 assert 2 not in collections, "a search of very many objects would keep everybody waiting"
 del graphs

@@ -7,16 +7,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
-from pydantic import Field, SecretStr
+from pydantic import Field, RootModel, SecretStr
 
 from opbox_protocol.errors import NotFoundError
 from opbox_protocol.routes import BLOCK as BLOCK_PATH
-from opbox_protocol.routes import BLOCKS, DATASET
+from opbox_protocol.routes import BLOCKS, DATASET, MODEL_INFER, MODEL_LOAD, MODEL_VERSION_INFER
 from opbox_service.api.examples import BLOCK, EXAMPLES
 from opbox_service.app import create_app
 from opbox_service.carriers import Answer, Call, Done
@@ -28,8 +29,10 @@ from opbox_service.routes.route import Route, RouteTable, RunsOn
 from opbox_service.routes.table import ROUTES
 from opbox_service.settings import Settings
 from opbox_service.validation import Strict, validate
+from tests.models.folders import perceptron, save
 
 TOKEN = "a-token-of-the-tests"
+AS_IN_THE_EXAMPLES = (BLOCKS, BLOCK_PATH, DATASET, MODEL_INFER, MODEL_VERSION_INFER)
 
 
 # What a new route takes: models, a handler, an entry.
@@ -67,8 +70,9 @@ SCALE = Route(
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of a live server with one route more."""
-    state = tmp_path_factory.mktemp("state")
-    settings = Settings(token=SecretStr(TOKEN), isolation="none", state_dir=state)
+    state, models = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("models")
+    save(models / "plain", *perceptron())
+    settings = Settings(token=SecretStr(TOKEN), isolation="none", state_dir=state, models=models)
     app = create_app(settings, RouteTable([*ROUTES, SCALE]))
     config = uvicorn.Config(app, http="httptools", lifespan="on", log_config=None, access_log=False)
     server = uvicorn.Server(config)
@@ -192,7 +196,7 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
                 {"do": "bind", "id": 2, "graph": graph, "args": {"x": 1}},
             ]
         },
-        **{path: EXAMPLES[key].request for key in EXAMPLES if (path := key[1]) in (BLOCKS, BLOCK_PATH, DATASET)},
+        **{path: EXAMPLES[key].request for key in EXAMPLES if (path := key[1]) in AS_IN_THE_EXAMPLES},
     }
     commands = bodies["/v1/sessions/{id}/commands"]
     for route in ROUTES:
@@ -208,12 +212,16 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
             .replace("{drawing}", "folded")
             .replace("{block}", BLOCK)
             .replace("{dataset}", "digits")
+            .replace("{model}", "plain")
+            .replace("{version}", "1")
             .replace("{file}", "swagger-ui.css" if route.path.startswith("/docs") else "main.js")
         )
         if route.media_type == "text/event-stream":
             with client.stream("GET", path) as stream:
                 assert stream.headers["content-type"] == route.media_type
             continue  # it has no end
+        if "{model}" in route.path:
+            assert client.post(MODEL_LOAD.format(model="plain")).status_code == 200
         answer = client.request(route.method, path, json=bodies.get(route.path) if route.method != "DELETE" else None)
         if route.path in ("/v1/requests/{request}", "/v1/checkpoints/{checkpoint}"):
             assert answer.status_code == 404, answer.text  # none is under way, and none saved
@@ -221,7 +229,8 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
         assert answer.status_code == route.status, (route.path, answer.text)
         if route.answer is not None:
             route.answer.model_validate(answer.json())
-            assert set(answer.json()) <= set(route.answer.model_fields) | {"limits"}
+            if not issubclass(route.answer, RootModel):
+                assert set(answer.json()) <= set(route.answer.model_fields) | {"limits"}
 
 
 def test_the_servers_metadata_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +239,8 @@ def test_the_servers_metadata_is_made_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(health, "version", lambda name: pytest.fail(f"the version of {name} was read again"))
     answers: list[Answer | BaseException] = []
     route, parameters = ROUTES.match("GET", "/v2")
-    place: Any = None
+    place: Any = SimpleNamespace(confinement="Landlock 7")
     route.handler(place, Call(route, parameters), answers.append)
     (answer,) = answers
     assert isinstance(answer, Answer)
-    assert answer.header["name"] == "opbox"
+    assert (answer.header["name"], answer.header["code"]) == ("opbox", "Landlock 7")

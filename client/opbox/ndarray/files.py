@@ -24,7 +24,7 @@ from ..file_errors import file_errors, path_of
 from ..numpy_mode import is_np_shape
 from .array import NDArray, from_host
 
-__all__ = ["load", "load_frombuffer", "save"]
+__all__ = ["load", "load_frombuffer", "read_arrays", "save"]
 
 LIST_MAGIC = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -107,6 +107,18 @@ def load(fname: str | Path) -> Any:
 
 def load_frombuffer(buf: Any, what: str = "buffer") -> Any:
     """Read arrays from the bytes of a file."""
+    values, names = read_arrays(buf, what)
+    session = current_context().session
+    arrays = [from_host(value, session) for value in values]
+    return dict(zip(names, arrays, strict=True)) if names else arrays
+
+
+def read_arrays(buf: Any, what: str) -> tuple[list[np.ndarray[Any, Any]], list[str]]:
+    """The arrays of a file's bytes, and their names if it has some. No session is needed.
+
+    Raises:
+        MXNetError: the bytes are no file of arrays; `what` says of what they are.
+    """
     reader = _FieldReader(memoryview(buf).cast("B"), what)
     magic, _, count = reader.take("<QQQ")
     if magic != LIST_MAGIC:
@@ -115,9 +127,7 @@ def load_frombuffer(buf: Any, what: str = "buffer") -> Any:
     names = [reader.name() for _ in range(reader.take("<Q")[0])]
     if names and len(names) != len(values):
         raise DamagedFileError(f"{what}: expected {len(values)} names, got {len(names)}")
-    session = current_context().session
-    arrays = [from_host(value, session) for value in values]
-    return dict(zip(names, arrays, strict=True)) if names else arrays
+    return values, names
 
 
 class _FieldReader:

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from ..accounting.accounts import USUAL_URGENCY
 from ..accounting.books import Books
 from ..buffers import INLINE, Lease
 from ..carriers import Answer, Call, RawRequest, RawResponse
-from ..codec import lay_out
+from ..codec import lay_out, limits_of, read
 from ..memory_shares import buffer_bytes
 from ..routes.health import Place
 from ..routes.route import RunsOn
@@ -80,6 +81,7 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
+        self._limits = limits_of(settings)
         self.answers = KeptAnswers(self._most_kept, self.count)
         self.parts = BodyParts(self.count)
         self.bytes_of_owner: dict[str, int] = {}
@@ -133,16 +135,18 @@ class Endpoint:
                     context.since = time.perf_counter()
                     response = await self._answer_again(call, request, receive, later)
                 elif later is not None and part is not None:
-                    response = await self._part(request, part, receive, into, body, packed, later)
+                    with self._model_of(request):
+                        response = await self._part(request, part, receive, into, body, packed, later)
                 else:
                     body.take(length or 0)
                     try:
-                        request.body = await self._body(request, length, headers, receive, into, body.take)
-                        context.whole, context.since = True, time.perf_counter()
-                        context.received = len(request.view)
-                        if packed:
-                            await self._decompress(request, body.take)
-                        response = await self._call(request, receive, later)
+                        with self._model_of(request):
+                            request.body = await self._body(request, length, headers, receive, into, body.take)
+                            context.whole, context.since = True, time.perf_counter()
+                            context.received = len(request.view)
+                            if packed:
+                                await self._decompress(request, body.take)
+                            response = await self._call(request, receive, later)
                     finally:
                         self.count(identity.owner, -body.counted)
             except MXNetError:
@@ -338,6 +342,8 @@ class Endpoint:
         # A task costs as much as a small call, so that only those get one that take a while.
         timer = loop.call_later(WATCHED_S, watch)
         try:
+            if request.route.runs_on is RunsOn.API_WITH_BODY:
+                return await self._own_answer_later(request)
             return await self._pool.call(request)
         except asyncio.CancelledError:  # the server stops, and has waited for long enough
             error = _stopped(request)
@@ -357,6 +363,26 @@ class Endpoint:
             return False
         request.cancel(CancelledError(f"{request}: cancelled by request"))
         return True
+
+    def _model_of(self, request: RawRequest) -> AbstractContextManager[None]:
+        """Keep the model that a request is for, while the request is under way."""
+        if request.route.runs_on is not RunsOn.MODEL_WORKER:
+            return nullcontext()
+        return self._server.served_models.using(request)
+
+    async def _own_answer_later(self, request: RawRequest) -> RawResponse:
+        """The answer of a route that the API process serves itself, in its own time, from the request's body."""
+        answered: asyncio.Future[Answer | BaseException] = asyncio.get_running_loop().create_future()
+        try:
+            if len(request.view) > INLINE:
+                raise LimitError(f"body: expected at most {INLINE} bytes, got {len(request.view)}: send less")
+            call = read(request, self._limits, self._settings)
+            request.route.handler(self._server, call, answered.set_result)
+            return lay_out(await answered, request, self._settings)
+        except MXNetError as error:
+            return lay_out(error, request, self._settings)
+        finally:
+            request.release()
 
     def _own_answer(self, request: RawRequest) -> RawResponse:
         """The answer of a route that the API process serves itself."""

@@ -115,6 +115,11 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("PUT", paths.DATASET): Example(
         {"arrays": {"data": {"shape": [3, 1], "dtype": "uint8", "block_rows": 3, "blocks": [BLOCK]}}},
     ),
+    ("POST", paths.REPOSITORY_INDEX): Example({"ready": True}),
+    ("POST", paths.MODEL_LOAD): Example({}, {}),
+    ("POST", paths.MODEL_INFER): Example({"id": "1", "inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
+    ("POST", paths.MODEL_VERSION_INFER): Example({"inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
+    ("POST", paths.MODEL_UNLOAD): Example({}, {}),
     ("GET", paths.LIVE): Example(answer={"live": True}),
     ("GET", paths.READY): Example(answer={"ready": True}),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -16,13 +17,43 @@ from opbox_protocol.wire import BODY_PARTS, ZSTD
 from opbox_protocol.zstd import is_available
 
 from ..accounting.books import Books
-from ..carriers import Answer, Call, Done
+from ..carriers import Answer, Call, Done, RawRequest
 from ..checkpoint_store import FileCheckpoints
 from ..dataset_store import FileDatasets
+from ..models.repository import ModelRepository
 from ..settings import Scope
 
-__all__ = ["About", "CancelledRequest", "Live", "Place", "Ready"]
+__all__ = ["About", "CancelledRequest", "Live", "Place", "Ready", "ServedModels"]
 __all__ += ["about", "books_of", "cancel", "events", "live", "metrics", "openapi", "ready", "server_metadata"]
+
+
+EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics")
+"""What the server has of the Open Inference Protocol's extensions."""
+
+
+class ServedModels(Protocol):
+    """The models of a server, for the routes of the Open Inference Protocol.
+
+    Attributes:
+        repository: their files and states.
+    """
+
+    repository: ModelRepository
+
+    async def load(self, name: str) -> None:
+        """Load a model's versions; MXNetError says why one was not loaded."""
+
+    async def statistics(self, owner: str) -> list[dict[str, Any]]:
+        """The figures of every version that an owner may call."""
+
+    async def summaries(self, owner: str) -> list[dict[str, Any]]:
+        """Device, size and traffic of every version that an owner may call."""
+
+    async def unload(self, name: str) -> None:
+        """Serve a model no more; BadRequestError for one that is not known."""
+
+    def using(self, request: RawRequest) -> AbstractContextManager[None]:
+        """Find out what a request is for, and keep that version until the request has been answered."""
 
 
 class Place(Protocol):
@@ -47,6 +78,13 @@ class Place(Protocol):
     @property
     def books(self) -> Books | None:
         """Accounts and usage; None in an engine in one's own process."""
+
+    @property
+    def served_models(self) -> ServedModels:
+        """The models that this server serves; NotFoundError where there is no server."""
+
+    def begin(self, work: Coroutine[Any, Any, Answer | None], done: Done) -> None:
+        """Do something that takes its time; `done` gets its answer, an empty one for None, or its error."""
 
     def metrics(self) -> tuple[bytes, str]:
         """Prometheus metrics, and their content type."""
@@ -120,7 +158,7 @@ def about(place: Place, call: Call, done: Done) -> None:
 @cache
 def server_metadata() -> dict[str, Any]:
     """Return the answer of `about`, made once: Python reads files each time that it is asked for a version."""
-    extensions = ["binary_tensor_data", BODY_PARTS, *([ZSTD] if is_available() else [])]
+    extensions = [*EXTENSIONS, BODY_PARTS, *([ZSTD] if is_available() else [])]
     lines = {"cpu": cpu_description().line, "gpu": gpu_description().line}
     return {"name": "opbox", "version": version("opbox-service"), "extensions": extensions, **lines}
 

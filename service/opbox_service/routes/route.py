@@ -53,6 +53,8 @@ class RunsOn(Enum):
     SESSION_WORKER = "the worker that has the session {id}"
     NEW_SESSION_WORKER = "a worker that gets a new session"
     ALL_WORKERS = "every worker; their lists are joined"
+    API_WITH_BODY = "the API process, which reads the body"
+    MODEL_WORKER = "the worker that has the model {model}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

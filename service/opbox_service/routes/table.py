@@ -18,12 +18,14 @@ from . import (
     health,
     history,
     page,
+    served_models,
     sessions,
     usage,
 )
+from .models import Body
 from .route import Route, RouteTable, RunsOn
 
-__all__ = ["ROUTES"]
+__all__ = ["DROP_MODELS", "MODEL_FIGURES", "PREPARE_MODEL", "ROUTES", "WORKER_ROUTES"]
 
 _RUN = (400, 404, 413, 422, 499, 501, 504, 507)
 
@@ -402,6 +404,108 @@ ROUTES = RouteTable(
             runs_on=RunsOn.API,
             scope=("metrics", "admin"),
         ),
+        # -- models
+        Route(
+            method="POST",
+            path=paths.REPOSITORY_INDEX,
+            handler=served_models.index,
+            tag="models",
+            operation="list_models",
+            request=served_models.IndexRequest,
+            answer=served_models.ModelIndex,
+            runs_on=RunsOn.API_WITH_BODY,
+        ),
+        Route(
+            method="POST",
+            path=paths.MODEL_LOAD,
+            handler=served_models.load,
+            tag="models",
+            operation="load_model",
+            request=Body,
+            answer=served_models.Finished,
+            runs_on=RunsOn.API_WITH_BODY,
+            scope="admin",
+            errors=(400, 507),
+        ),
+        Route(
+            method="POST",
+            path=paths.MODEL_UNLOAD,
+            handler=served_models.unload,
+            tag="models",
+            operation="unload_model",
+            request=Body,
+            answer=served_models.Finished,
+            runs_on=RunsOn.API_WITH_BODY,
+            scope="admin",
+            errors=(400,),
+        ),
+        *(
+            Route(
+                method="GET",
+                path=path,
+                handler=handler,
+                tag="models",
+                operation=operation + suffix,
+                answer=answer,
+                runs_on=RunsOn.API,
+                errors=(400,),
+            )
+            for suffix, of in (("", paths.MODEL), ("_version", paths.MODEL_VERSION))
+            for path, handler, operation, answer in (
+                (of, served_models.metadata, "get_model", served_models.ModelMetadata),
+                (of + "/config", served_models.config, "get_model_config", served_models.ModelConfiguration),
+                (of + "/ready", served_models.ready, "get_model_ready", served_models.ModelReady),
+            )
+        ),
+        *(
+            Route(
+                method="POST",
+                path=path,
+                handler=served_models.infer,
+                tag="models",
+                operation=operation,
+                request=served_models.InferRequest,
+                answer=served_models.InferenceAnswer,
+                runs_on=RunsOn.MODEL_WORKER,
+                tensors=True,
+                errors=_RUN,
+            )
+            for path, operation in ((paths.MODEL_INFER, "infer"), (paths.MODEL_VERSION_INFER, "infer_version"))
+        ),
+        Route(
+            method="GET",
+            path=paths.MODELS,
+            handler=served_models.models,
+            tag="models",
+            operation="describe_models",
+            answer=served_models.ModelList,
+            runs_on=RunsOn.API_WITH_BODY,
+        ),
+        Route(
+            method="GET",
+            path=paths.MODELS_STATISTICS,
+            handler=served_models.all_statistics,
+            tag="models",
+            operation="get_statistics",
+            answer=served_models.StatisticsAnswer,
+            runs_on=RunsOn.API_WITH_BODY,
+        ),
+        *(
+            Route(
+                method="GET",
+                path=path + "/stats",
+                handler=served_models.statistics,
+                tag="models",
+                operation=operation,
+                answer=served_models.StatisticsAnswer,
+                runs_on=RunsOn.MODEL_WORKER,
+                errors=(400,),
+            )
+            for path, operation in (
+                (paths.MODEL, "get_model_statistics"),
+                (paths.MODEL_VERSION, "get_model_version_statistics"),
+            )
+        ),
         # -- the page for browsers
         Route(
             method="GET",
@@ -463,3 +567,37 @@ ROUTES = RouteTable(
         ),
     ]
 )
+
+PREPARE_MODEL = Route(
+    method="POST",
+    path="/internal/models/{model}/prepare",
+    handler=served_models.describe,
+    tag="models",
+    answer=None,
+    runs_on=RunsOn.MODEL_WORKER,
+    documented=False,
+)
+"""The server's own call that has a worker load a model."""
+DROP_MODELS = Route(
+    method="POST",
+    path="/internal/models/{model}/drop",
+    handler=served_models.drop,
+    tag="models",
+    request=served_models.DropRequest,
+    answer=None,
+    runs_on=RunsOn.MODEL_WORKER,
+    documented=False,
+)
+"""The server's own call that has a worker drop the versions that are served no more."""
+MODEL_FIGURES = Route(
+    method="POST",
+    path="/internal/models/{model}/figures",
+    handler=served_models.figures,
+    tag="models",
+    answer=None,
+    runs_on=RunsOn.MODEL_WORKER,
+    documented=False,
+)
+"""The server's own call that asks a worker for a model's statistics."""
+WORKER_ROUTES = RouteTable([*ROUTES, PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES])
+"""The routes that a worker serves: those of the server, and its own calls."""

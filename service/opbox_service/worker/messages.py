@@ -82,6 +82,7 @@ def call(id: int, request: RawRequest, segment: int | None, kind: str = "call") 
         "weight": request.weight,
         "interactive": request.interactive,
         "quota": None if request.quota is None else list(request.quota),
+        "model": None if request.model is None else list(request.model),
         "size": len(request.view),
         "segment": segment,
     }

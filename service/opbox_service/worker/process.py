@@ -34,9 +34,10 @@ from ..codec import error_response, limits_of, serve
 from ..engine import Engine
 from ..logs import configure
 from ..memory_shares import HOST
+from ..models.reference import ModelReference
 from ..quota import Budget
 from ..routes.route import RunsOn
-from ..routes.table import ROUTES
+from ..routes.table import WORKER_ROUTES
 from ..session.code_policy import CodePolicy
 from ..session.moving import write_image
 from ..session.session import ServerSession
@@ -226,7 +227,7 @@ class WorkerProcess:
                     "no more files can be opened in the session's process: close some, or make a new one"
                 )
             body = self._requests[number][: header["size"]]
-        route, parameters = ROUTES.match(header["method"], header["path"])
+        route, parameters = WORKER_ROUTES.match(header["method"], header["path"])
         request = RawRequest(
             route,
             parameters,
@@ -239,6 +240,7 @@ class WorkerProcess:
             header["binary"],
             header["non_finite"],
             quota=OwnerQuota(*header["quota"]) if header["quota"] is not None else None,
+            model=ModelReference(*header["model"]) if header["model"] is not None else None,
         )
 
         def send(response: RawResponse) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import time
+import zlib
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -217,7 +218,11 @@ class ProcessPool:
         """The worker that a call belongs to."""
         if request.route.runs_on is not RunsOn.SESSION_WORKER:
             # A body that is there lies in a buffer which only one of them knows.
-            return request.worker if isinstance(request.worker, Worker) else self._next_worker(request.owner)
+            if isinstance(request.worker, Worker):
+                return request.worker
+            if request.model is not None:
+                return self._model_worker(request.model.name)
+            return self._next_worker(request.owner)
         id = request.parameters["id"]
         caller = None if request.route.all_owners else request.owner
         own = self._code.worker_of(caller, id)
@@ -245,6 +250,13 @@ class ProcessPool:
             raise NotReadyError("no worker is ready: try again in a moment")
         self._turn += 1
         return ready[self._turn % len(ready)]
+
+    def _model_worker(self, name: str) -> Worker:
+        """The worker that has a model: the same one for as long as it runs."""
+        worker = self._workers[zlib.crc32(name.encode()) % len(self._workers)]
+        if not worker.ready:
+            raise NotReadyError(f"model {name!r}: its worker is starting: try again in a moment")
+        return worker
 
     async def _open_session(self, request: RawRequest) -> RawResponse:
         owner = request.owner

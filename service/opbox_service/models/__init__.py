@@ -1,0 +1,1 @@
+"""Models: trained networks in folders, loaded by workers and served by the Open Inference Protocol."""

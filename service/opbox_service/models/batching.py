@@ -1,0 +1,176 @@
+"""Batcher: requests for one model become one run along the batch axis.
+
+The first request that finds the model idle runs what waits, at most `max_batch` examples; requests that come meanwhile
+wait for the next run, which is begun in the turn of the owner who waited longest. So no thread is kept waiting, and a
+batch is as large as what came while the one before it ran. Owners take turns inside a batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from opbox_protocol.errors import QuotaError
+
+from ..task import Task, current, running
+
+__all__ = ["BatchSizes", "Batcher", "WaitingRequest"]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(eq=False, slots=True)
+class WaitingRequest:
+    """A request that waits for a run.
+
+    Attributes:
+        owner: whose it is.
+        tensors: by input.
+        examples: lengths of their batch axis.
+        take: gets its outputs; they are valid while it runs.
+        fail: gets the error that it ended with.
+        outputs: the names of those that are wanted.
+        task: stops it; None where nothing does.
+        key: requests with the same one run together: shapes and types without the batch axis.
+        since: when it came, by time.monotonic.
+    """
+
+    owner: str
+    tensors: Mapping[str, Array]
+    examples: int
+    take: Callable[[dict[str, Array]], None]
+    fail: Callable[[Exception], None]
+    outputs: Sequence[str]
+    task: Task | None
+    key: tuple[Any, ...]
+    since: float
+
+
+class BatchSizes(Protocol):
+    """What a Batcher needs of a model."""
+
+    def run_together(self, entries: Sequence[WaitingRequest]) -> None:
+        """Run entries of one key, and answer each."""
+
+
+class Batcher:
+    """Gathers the requests for a model. Safe to call from many threads.
+
+    Args:
+        model: runs them.
+        max_batch: the most examples of a run.
+        max_delay_s: how long a run waits for more examples when there are fewer.
+        max_queue: the most requests that wait.
+        name: of the model, for errors.
+    """
+
+    def __init__(self, model: BatchSizes, max_batch: int, max_delay_s: float, max_queue: int, name: str) -> None:
+        self._model = model
+        self._max_batch = max_batch
+        self._max_delay_s = max_delay_s
+        self._max_queue = max_queue
+        self._name = name
+        self._waiting: OrderedDict[str, deque[WaitingRequest]] = OrderedDict()
+        self._count = self._examples = 0
+        self._busy = False
+        self._more = threading.Condition(threading.Lock())
+
+    def join(self, entry: WaitingRequest) -> None:
+        """Take a request; it is answered by this thread or another.
+
+        Raises:
+            QuotaError: too many wait.
+        """
+        with self._more:
+            if self._count >= self._max_queue:
+                raise QuotaError(
+                    f"model {self._name!r}: expected at most {self._max_queue} waiting requests, got one more: try "
+                    "again in a moment"
+                )
+            self._waiting.setdefault(entry.owner, deque()).append(entry)
+            self._count += 1
+            self._examples += entry.examples
+            if self._busy:
+                if self._examples >= self._max_batch:
+                    self._more.notify()
+                return
+            self._busy = True
+        self._run()
+
+    def _run(self) -> None:
+        """Run a batch; then have the next one begun, if more have come."""
+        task = current()
+        turn = task.turn if task is not None else None
+        while True:
+            try:
+                entries = self._next()
+                if entries:
+                    with running(Task(task.graph_seconds if task is not None else float("inf"))):
+                        self._model.run_together(entries)
+            finally:
+                with self._more:
+                    follower = self._first()
+                    self._busy = follower is not None
+            if follower is None:
+                return
+            if turn is not None:
+                turn.hand_on(follower.owner, self._run_in)
+                return
+
+    def _run_in(self, turn: Any) -> None:
+        """Run a batch in a turn of its own."""
+        task = Task()
+        task.turn = turn
+        with running(task):
+            self._run()
+
+    def _first(self) -> WaitingRequest | None:
+        """The request that has waited longest."""
+        return min((entries[0] for entries in self._waiting.values()), key=lambda entry: entry.since, default=None)
+
+    def _next(self) -> list[WaitingRequest]:
+        """The requests of the next run: of one key, the owners in turns. Those that were stopped are answered."""
+        with self._more:
+            first = self._first()
+            if first is None:
+                return []
+            until = first.since + self._max_delay_s
+            while self._examples < self._max_batch and (rest := until - time.monotonic()) > 0:
+                self._more.wait(rest)
+            first = self._first()
+            if first is None:
+                return []
+            entries = [self._pop(first.owner)]
+            examples, key = entries[0].examples, entries[0].key
+            owners = deque(self._waiting)
+            while owners and examples < self._max_batch:
+                owner = owners.popleft()
+                queue = self._waiting.get(owner)
+                if not queue or queue[0].key != key or examples + queue[0].examples > self._max_batch:
+                    continue
+                entry = self._pop(owner)
+                entries.append(entry)
+                examples += entry.examples
+                owners.append(owner)
+        going_on = []
+        for entry in entries:
+            if entry.task is not None and entry.task.stopped is not None:
+                entry.fail(entry.task.stopped)
+            else:
+                going_on.append(entry)
+        return going_on
+
+    def _pop(self, owner: str) -> WaitingRequest:
+        queue = self._waiting.pop(owner)
+        entry = queue.popleft()
+        if queue:
+            self._waiting[owner] = queue  # behind the other owners
+        self._count -= 1
+        self._examples -= entry.examples
+        return entry

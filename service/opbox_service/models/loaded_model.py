@@ -1,0 +1,432 @@
+"""LoadedModel: a network with its parameters on a device, and the plans that run it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from opbox_ops.backend import Backend
+from opbox_protocol.datatypes import datatype_of, dtype_of
+from opbox_protocol.errors import BadRequestError
+
+from ..carriers import AnswerLimit
+from ..executor import BoundPlan, bind
+from ..graph.ir import Graph
+from ..graph.passes.infer_shape import infer_shape
+from ..graph.passes.infer_type import infer_type
+from ..quota import Budget, MeteredBackend
+from ..task import current, graph_budget
+from .batching import Batcher, WaitingRequest
+from .model_config import ModelConfig
+from .model_files import ModelNetwork
+from .statistics import ModelStatistics
+
+__all__ = ["LoadedModel", "ServedTensor"]
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+KEPT_PLANS = 16
+"""Number of idle plans to keep, for shapes that come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedTensor:
+    """An input or output, as the metadata has it.
+
+    Attributes:
+        shape: -1 for a length that varies; None where the rank does.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the Open Inference Protocol has it."""
+        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape or (-1,))}
+
+
+@dataclass(slots=True)
+class _ModelPlan:
+    """A bound plan, the arrays that its inputs go to, and what counts their memory."""
+
+    key: tuple[Any, ...]
+    bound: BoundPlan
+    inputs: Mapping[str, Any]
+    budget: Budget
+
+
+class LoadedModel:
+    """A model that is ready to run. Safe to call from many threads.
+
+    Args:
+        name: of the model, for errors.
+        network: the graph and its parameters.
+        config: what the model's file says.
+        backend: where it runs.
+        memory: counts the memory of the parameters and plans.
+        device: the backend's name.
+        labels: the names of classes, in order.
+
+    Attributes:
+        inputs, outputs: what it takes and gives.
+        statistics: of its requests.
+        labels: the names of classes, in order.
+        device: where it runs.
+
+    Raises:
+        BadRequestError: the parameters do not fit the graph, or the config does not.
+        ShapeError, DTypeError: the graph contradicts itself.
+        QuotaError: there is no memory for it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        network: ModelNetwork,
+        config: ModelConfig,
+        backend: Backend,
+        memory: Budget,
+        device: str,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self._graph = network.graph
+        self._backend = backend
+        self._memory = memory
+        graph, known = network.graph, network.graph.input_names
+        stray = [name for name in network.params if name not in known]
+        if stray:
+            raise BadRequestError(f"parameters: {stray[0]!r} is none of the graph's: expected those that it names")
+        missing = [name for name in graph.auxiliary_names if name not in network.params]
+        if missing:
+            raise BadRequestError(f"parameters: auxiliary state {missing[0]!r} is missing: save it with the arguments")
+        free = [name for name in graph.argument_names if name not in network.params]
+        unread = _labels(graph)
+        self._labels = [name for name in free if name in unread]
+        names = [name for name in free if name not in unread]
+        self._budget = Budget(memory.limit, memory, "memory of the model")
+        try:
+            metered: Any = MeteredBackend(backend, self._budget)
+            with backend.scope():
+                self._params = {name: metered.put(array) for name, array in network.params.items()}
+            self._describe(network, config, names)
+        except BaseException:
+            self._budget.close()
+            raise
+        self._idle: list[_ModelPlan] = []
+        self._lock = threading.Lock()
+        self._axis = config.batch_axis
+        self._sizes = batch_sizes(config)
+        self.statistics = ModelStatistics()
+        self.device = device
+        self.labels = list(labels)
+        self._batcher: Batcher | None = None
+        if config.max_batch > 1:
+            if self._axis is None:
+                raise BadRequestError("max_batch: expected 1 without a batch axis, got more: set batch_axis")
+            self._batcher = Batcher(self, config.max_batch, config.max_delay_us / 1e6, config.max_queue, name)
+
+    def _describe(self, network: ModelNetwork, config: ModelConfig, names: Sequence[str]) -> None:
+        """Find out what goes in and comes out."""
+        unknown = [name for name in config.inputs if name not in names]
+        if unknown:
+            raise BadRequestError(f"inputs: {unknown[0]!r}: expected one of {', '.join(names) or 'none'}")
+        shapes: dict[str, Any] = {name: array.shape for name, array in network.params.items()}
+        types: dict[str, Any] = {name: array.dtype for name, array in network.params.items()}
+        shapes |= {name: shape for name, shape in network.shapes.items() if name in names}
+        types |= {name: dtype for name, dtype in network.types.items() if name in names}
+        for name, stated in config.inputs.items():
+            if stated.shape is not None:
+                shapes[name] = tuple(stated.shape)
+            if stated.datatype is not None:
+                types[name] = dtype_of(stated.datatype)
+        graph = self._graph
+        with graph_budget():
+            inferred = infer_shape(graph, shapes, partial=True)
+            dtypes = infer_type(graph, types, partial=True)
+        shape_of = dict(zip(graph.argument_names, inferred.arg_shapes, strict=True))
+        type_of = dict(zip(graph.argument_names, dtypes.arg_types, strict=True))
+
+        def tensor(name: str, shape: Any, dtype: Any) -> ServedTensor:
+            return ServedTensor(
+                name, datatype_of(np.dtype(dtype or np.float32)), None if shape is None else tuple(shape)
+            )
+
+        self.inputs = [tensor(name, shape_of[name], type_of[name]) for name in names]
+        outputs = zip(graph.output_names, inferred.out_shapes, dtypes.out_types, strict=True)
+        self.outputs = [tensor(*output) for output in outputs]
+        wrong = [name for name in config.outputs or () if name not in graph.output_names]
+        if wrong:
+            raise BadRequestError(f"outputs: {wrong[0]!r}: expected one of {', '.join(graph.output_names[:20])}")
+        self.default_outputs = config.outputs or graph.output_names
+
+    def infer(
+        self,
+        owner: str,
+        tensors: Mapping[str, Array],
+        outputs: Sequence[str],
+        take: Callable[[dict[str, Array]], None],
+        fail: Callable[[Exception], None],
+        limit: AnswerLimit,
+    ) -> None:
+        """Run the network on a request's tensors; together with other requests, if the model's file says so.
+
+        Args:
+            owner: whose request it is.
+            tensors: by input.
+            outputs: names of those that are wanted.
+            take: gets them, in this thread or another; they are valid while it runs.
+            fail: gets an error that the request ends with after this has returned.
+            limit: how large they may be.
+
+        Raises:
+            BadRequestError: an input is missing or nobody's, or has another type or shape; an output is unknown.
+            QuotaError: too many requests wait for the model.
+        """
+        begun = time.monotonic()
+        try:
+            self._check(tensors, outputs)
+            examples = self._examples(tensors)
+            if self._batcher is None or examples > self._sizes[-1]:
+                self._run(tensors, outputs, take, limit)
+                self.statistics.ran(examples, time.monotonic() - begun)
+                self.statistics.succeeded(examples, 0.0, time.monotonic() - begun)
+                return
+        except BaseException:
+            self.statistics.failed(time.monotonic() - begun)
+            raise
+
+        def bounded(values: dict[str, Array]) -> None:
+            limit.check("the outputs", values.values())
+            take(values)
+
+        def count_failed(error: Exception) -> None:
+            self.statistics.failed(time.monotonic() - begun)
+            fail(error)
+
+        axis = self._axis or 0
+        key = tuple(tensors[one.name].shape[:axis] + tensors[one.name].shape[axis + 1 :] for one in self.inputs)
+        self._batcher.join(
+            WaitingRequest(owner, tensors, examples, bounded, count_failed, outputs, current(), key, begun)
+        )
+
+    def _examples(self, tensors: Mapping[str, Array]) -> int:
+        """The length of the inputs' batch axis; checked where requests run together."""
+        if not self.inputs or self._axis is None:
+            return 1
+        axis, first = self._axis, self.inputs[0].name
+        if self._batcher is None:
+            shape = tensors[first].shape
+            return int(shape[axis]) if len(shape) > axis else 1
+        for one in self.inputs:
+            shape = tensors[one.name].shape
+            if len(shape) <= axis:
+                raise BadRequestError(f"input {one.name!r}: expected more than {axis} dimensions, got {len(shape)}")
+            if shape[axis] != tensors[first].shape[axis]:
+                raise BadRequestError(
+                    f"input {one.name!r}: expected {tensors[first].shape[axis]} examples, as {first!r} has, got "
+                    f"{shape[axis]}"
+                )
+        return int(tensors[first].shape[axis])
+
+    def _run(
+        self,
+        tensors: Mapping[str, Array],
+        outputs: Sequence[str],
+        take: Callable[[dict[str, Array]], None],
+        limit: AnswerLimit,
+    ) -> None:
+        """Run the network on one request's tensors."""
+        with self._running(self._shapes(tensors)) as plan:
+            backend: Any = self._backend
+            wanted = [self._graph.output_names.index(name) for name in outputs]
+            limit.check("the outputs", [plan.bound.outputs[i] for i in wanted])
+            for name, array in plan.inputs.items():
+                backend.write(array, tensors[name])
+            plan.bound.forward(is_train=False, parameters=0)
+            take({name: backend.get(plan.bound.outputs[i]) for name, i in zip(outputs, wanted, strict=True)})
+
+    def run_together(self, entries: Sequence[WaitingRequest]) -> None:
+        """See BatchSizes: the requests' examples one behind the other, and zeros behind them up to a size in use."""
+        begun = time.monotonic()
+        try:
+            answers = self._outputs_of(entries)
+        except Exception as error:
+            for entry in entries:
+                entry.fail(error)
+            return
+        ended = time.monotonic()
+        self.statistics.ran(sum(entry.examples for entry in entries), ended - begun)
+        for entry, outputs in zip(entries, answers, strict=True):
+            try:
+                entry.take(outputs)
+            except Exception as error:
+                entry.fail(error)
+            else:
+                self.statistics.succeeded(entry.examples, begun - entry.since, ended - entry.since)
+
+    def _outputs_of(self, entries: Sequence[WaitingRequest]) -> list[dict[str, Array]]:
+        """Each entry's outputs, in memory of their own."""
+        axis = self._axis or 0
+        total = sum(entry.examples for entry in entries)
+        size = next(size for size in self._sizes if size >= total)
+        first = entries[0].tensors
+        shapes = {name: (*t.shape[:axis], size, *t.shape[axis + 1 :]) for name, t in first.items()}
+        with self._running({name: (shapes[name], first[name].dtype) for name in shapes}) as plan:
+            backend: Any = self._backend
+            for name, array in plan.inputs.items():
+                parts = [entry.tensors[name] for entry in entries]
+                if size > total:
+                    rest = (*shapes[name][:axis], size - total, *shapes[name][axis + 1 :])
+                    parts.append(np.zeros(rest, first[name].dtype))
+                backend.write(array, np.concatenate(parts, axis))
+            plan.bound.forward(is_train=False, parameters=0)
+            names = {name for entry in entries for name in entry.outputs}
+            values = {}
+            for i, name in enumerate(self._graph.output_names):
+                if name in names:
+                    values[name] = np.array(backend.get(plan.bound.outputs[i]))
+                    if values[name].ndim <= axis or values[name].shape[axis] != size:
+                        raise BadRequestError(
+                            f"output {name!r}: expected an axis {axis} of {size} examples, got shape "
+                            f"{list(values[name].shape)}: the model's max_batch is to be 1"
+                        )
+        answers, begin = [], 0
+        for entry in entries:
+            rows = (slice(None),) * axis + (slice(begin, begin + entry.examples),)
+            answers.append({name: values[name][rows] for name in entry.outputs})
+            begin += entry.examples
+        return answers
+
+    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], Any]]:
+        return {one.name: (tensors[one.name].shape, tensors[one.name].dtype) for one in self.inputs}
+
+    @contextmanager
+    def _running(self, like: Mapping[str, tuple[tuple[int, ...], Any]]) -> Iterator[_ModelPlan]:
+        """A plan for inputs of such shapes and types, which is dropped when the block fails."""
+        with self._backend.scope():
+            plan = self._plan(like)
+            try:
+                yield plan
+            except BaseException:
+                plan.budget.close()
+                raise
+            self._give_back(plan)
+
+    def _check(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> None:
+        for served in self.inputs:
+            tensor = tensors.get(served.name)
+            if tensor is None:
+                names = ", ".join(one.name for one in self.inputs)
+                raise BadRequestError(f"input {served.name!r} is missing: expected tensors named {names}")
+            datatype = datatype_of(tensor.dtype)
+            if datatype != served.datatype:
+                raise BadRequestError(f"input {served.name!r}: expected {served.datatype}, got {datatype}")
+            fits = served.shape is None or (
+                len(served.shape) == tensor.ndim
+                and all(length in (-1, got) for length, got in zip(served.shape, tensor.shape, strict=True))
+            )
+            if not fits:
+                raise BadRequestError(
+                    f"input {served.name!r}: expected shape {list(served.shape or ())}, got {list(tensor.shape)}"
+                )
+        extra = [name for name in tensors if name not in {served.name for served in self.inputs}]
+        if extra:
+            names = ", ".join(served.name for served in self.inputs) or "none"
+            raise BadRequestError(f"input {extra[0]!r} is none of the model's: expected {names}")
+        unknown = [name for name in outputs if name not in self._graph.output_names]
+        if unknown:
+            raise BadRequestError(
+                f"output {unknown[0]!r} is none of the model's: expected {', '.join(self._graph.output_names[:20])}"
+            )
+
+    def _plan(self, like: Mapping[str, tuple[tuple[int, ...], Any]]) -> _ModelPlan:
+        """An idle plan for such inputs, or another one."""
+        key = tuple(like[served.name][0] for served in self.inputs)
+        with self._lock:
+            for i, plan in enumerate(self._idle):
+                if plan.key == key:
+                    return self._idle.pop(i)
+        budget = Budget(self._memory.limit, self._memory, "memory of the model")
+        try:
+            return self._bind(key, like, budget)
+        except BaseException:
+            budget.close()
+            raise
+
+    def _bind(
+        self, key: tuple[Any, ...], like: Mapping[str, tuple[tuple[int, ...], Any]], budget: Budget
+    ) -> _ModelPlan:
+        backend: Any = MeteredBackend(self._backend, budget)
+        graph = self._graph
+        inputs = {name: backend.empty(shape, dtype) for name, (shape, dtype) in like.items()}
+        known = {**self._params, **inputs}
+        if self._labels:
+            with graph_budget():
+                shapes = infer_shape(graph, {name: tuple(array.shape) for name, array in known.items()}).arg_shapes
+                types = infer_type(graph, {name: array.dtype for name, array in known.items()}, partial=True).arg_types
+            of = dict(zip(graph.argument_names, zip(shapes, types, strict=True), strict=True))
+            zeros = {name: np.zeros(of[name][0] or (), np.dtype(of[name][1] or np.float32)) for name in self._labels}
+            known |= {name: backend.put(array) for name, array in zeros.items()}
+        auxiliary = set(graph.auxiliary_names)
+        bound = bind(
+            graph,
+            args={name: array for name, array in known.items() if name not in auxiliary},
+            aux={name: array for name, array in known.items() if name in auxiliary},
+            backend=backend,
+            random=backend.random(0),
+            max_bytes=budget.limit,
+        )
+        memory = bound.memory
+        own = memory.arena_bytes + memory.output_bytes + memory.packed_bytes + bound.plan.object_bytes
+        budget.keep(own + sum(int(array.nbytes) for name, array in known.items() if name not in self._params))
+        budget.settle()
+        return _ModelPlan(key, bound, inputs, budget)
+
+    def _give_back(self, plan: _ModelPlan) -> None:
+        with self._lock:
+            self._idle.append(plan)
+            dropped = self._idle.pop(0) if len(self._idle) > KEPT_PLANS else None
+        if dropped is not None:
+            dropped.budget.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the parameters."""
+        return self._budget.used
+
+    def close(self) -> None:
+        """Give back the memory. Calls that run meanwhile end as they would."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for plan in idle:
+            plan.budget.close()
+        self._budget.close()
+
+
+def batch_sizes(config: ModelConfig) -> list[int]:
+    """The sizes of runs: those of the model's file, or powers of two, up to the largest.
+
+    Example:
+        >>> batch_sizes(ModelConfig(max_batch=12))
+        [1, 2, 4, 8, 12]
+    """
+    sizes = config.batch_sizes or [1 << power for power in range(config.max_batch.bit_length())]
+    return sorted({size for size in sizes if size < config.max_batch} | {config.max_batch})
+
+
+def _labels(graph: Graph) -> set[str]:
+    """The variables that operators read as labels alone: no value of theirs counts when a network is only run."""
+    labels, others = set[str](), set[str]()
+    for node in graph.nodes:
+        if node.op is None:
+            continue
+        for name, entry in zip(node.op.input_names(node.params), node.inputs, strict=False):
+            if entry.node.op is None:
+                (labels if name == "label" else others).add(entry.node.name)
+    return labels - others

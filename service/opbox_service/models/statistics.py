@@ -1,0 +1,107 @@
+"""ModelStatistics: counts and times of a model's requests and runs, in the form of the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["ModelStatistics"]
+
+LATEST = 1000
+"""Number of requests whose times the percentiles are of."""
+
+
+class _EventTimes:
+    """A number of events, and the nanoseconds that they took."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count = self.ns = 0
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        self.count += count
+        self.ns += int(seconds * 1e9)
+
+    def to_json(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+class ModelStatistics:
+    """The figures of one version since it was loaded. Safe to call from many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._examples = self._runs = self._last_ms = 0
+        self._by_kind = {kind: _EventTimes() for kind in ("success", "fail", "queue", "compute_infer")}
+        self._sizes: dict[int, _EventTimes] = {}
+        self._latest: deque[float] = deque(maxlen=LATEST)
+
+    def succeeded(self, examples: int, waited_s: float, whole_s: float) -> None:
+        """Count a request that was answered.
+
+        Args:
+            examples: of its batch axis.
+            waited_s: seconds until its run began.
+            whole_s: seconds from its coming to its answer.
+        """
+        with self._lock:
+            self._examples += examples
+            self._by_kind["success"].add(whole_s)
+            self._latest.append(whole_s)
+            self._by_kind["queue"].add(waited_s)
+            self._last_ms = int(time.time() * 1e3)
+
+    def failed(self, whole_s: float) -> None:
+        """Count a request that was answered with an error."""
+        with self._lock:
+            self._by_kind["fail"].add(whole_s)
+
+    def ran(self, examples: int, seconds: float) -> None:
+        """Count a run of so many examples."""
+        with self._lock:
+            self._runs += 1
+            self._by_kind["compute_infer"].add(seconds)
+            self._sizes.setdefault(examples, _EventTimes()).add(seconds)
+
+    def summary(self) -> dict[str, Any]:
+        """Requests, failures, the median and 99th percentile of the latest, and the number of runs by their size."""
+        with self._lock:
+            latest = sorted(self._latest)
+            return {
+                "requests": self._by_kind["success"].count + self._by_kind["fail"].count,
+                "failed": self._by_kind["fail"].count,
+                "p50_ms": 1e3 * latest[len(latest) // 2] if latest else None,
+                "p99_ms": 1e3 * latest[int(len(latest) * 0.99)] if latest else None,
+                "batches": {str(size): durations.count for size, durations in sorted(self._sizes.items())},
+            }
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The figures, but for the model's name and version; times of copying are part of `compute_infer`."""
+        with self._lock:
+            nothing = _EventTimes().to_json()
+            kinds = {kind: durations.to_json() for kind, durations in self._by_kind.items()}
+            return {
+                "last_inference": self._last_ms,
+                "inference_count": self._examples,
+                "execution_count": self._runs,
+                "inference_stats": {
+                    **kinds,
+                    "compute_input": nothing,
+                    "compute_output": nothing,
+                    "cache_hit": nothing,
+                    "cache_miss": nothing,
+                },
+                "batch_stats": [
+                    {
+                        "batch_size": size,
+                        "compute_input": nothing,
+                        "compute_infer": durations.to_json(),
+                        "compute_output": nothing,
+                    }
+                    for size, durations in sorted(self._sizes.items())
+                ],
+            }

@@ -1,0 +1,325 @@
+"""Routes of the Open Inference Protocol: metadata, inference, and the repository of models."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, Field, RootModel, SkipValidation
+
+from opbox_protocol.errors import BadRequestError
+
+from ..carriers import Answer, Call, Done
+from ..models.classes import top_classes
+from ..models.configuration import configuration
+from ..models.repository import ModelState
+from ..validation import Strict
+from .health import Place
+from .models import Body, Tensor, TensorBody
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+__all__ = [
+    "DropRequest",
+    "Finished",
+    "IndexRequest",
+    "InferRequest",
+    "InferenceAnswer",
+    "ModelConfiguration",
+    "ModelIndex",
+    "ModelList",
+    "ModelMetadata",
+    "ModelReady",
+    "StatisticsAnswer",
+    "all_statistics",
+    "config",
+    "describe",
+    "drop",
+    "figures",
+    "index",
+    "infer",
+    "load",
+    "metadata",
+    "models",
+    "ready",
+    "statistics",
+    "unload",
+]
+
+
+class RequestedOutput(Strict):
+    """An output that a request asks for."""
+
+    name: str
+    parameters: dict[str, Any] = Field(default={}, description="`binary_data`: whether it comes as bytes.")
+
+
+class InferRequest(TensorBody):
+    """Tensors for a model, and the outputs that are wanted."""
+
+    id: str | None = Field(default=None, max_length=256, description="Comes back with the answer.")
+    inputs: SkipValidation[list[Tensor]] = Field(default=[], description="By input of the model.")
+    outputs: list[RequestedOutput] | None = Field(default=None, description="Those that are wanted; by default all.")
+    parameters: dict[str, Any] = Field(
+        default={}, description="`binary_data_output`: whether outputs come as bytes where they do not say."
+    )
+
+
+class InferenceAnswer(BaseModel):
+    """Outputs of a model."""
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    outputs: list[Tensor]
+
+
+class TensorMetadata(BaseModel):
+    """An input or output."""
+
+    name: str
+    datatype: str
+    shape: list[int] = Field(description="-1: a length that varies.")
+
+
+class ModelMetadata(BaseModel):
+    """A model's inputs and outputs."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
+
+
+class ConfiguredTensor(BaseModel):
+    """An input or output."""
+
+    name: str
+    data_type: str
+    dims: list[int] = Field(description="Without the batch axis where `max_batch_size` is not 0.")
+
+
+class ModelConfiguration(BaseModel):
+    """A model's configuration."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int = Field(description="0: every request runs alone.")
+    input: list[ConfiguredTensor]
+    output: list[ConfiguredTensor]
+
+
+class IndexEntry(BaseModel):
+    """A version of a model."""
+
+    name: str
+    version: str
+    state: ModelState
+    reason: str
+
+
+class ModelRow(IndexEntry):
+    """A version of a model, and its traffic since it was loaded."""
+
+    device: str | None = Field(description="Where it runs; null while it is not loaded.")
+    bytes: int = Field(description="Of its parameters.")
+    requests: int
+    failed: int
+    p50_ms: float | None = Field(description="Median time of the latest 1,000 requests.")
+    p99_ms: float | None
+    batches: dict[str, int] = Field(description="Runs by their number of examples.")
+
+
+class ModelList(BaseModel):
+    """The models of a server."""
+
+    models: list[ModelRow]
+
+
+NO_TRAFFIC: dict[str, Any] = {
+    "device": None,
+    "bytes": 0,
+    "requests": 0,
+    "failed": 0,
+    "p50_ms": None,
+    "p99_ms": None,
+    "batches": {},
+}
+"""The figures of a model that is not loaded."""
+
+
+class StatisticsAnswer(BaseModel):
+    """Figures by model and version."""
+
+    model_stats: list[dict[str, Any]]
+
+
+class ModelReady(BaseModel):
+    """Whether a model takes requests."""
+
+    name: str
+    ready: bool
+
+
+OUTPUT_PARAMETERS = ("binary_data", "classification")
+
+
+class IndexRequest(Body):
+    """Which models to list."""
+
+    ready: bool = Field(default=False, description="Only those that are ready.")
+
+
+class ModelIndex(RootModel[list[IndexEntry]]):
+    """A list of versions."""
+
+
+class DropRequest(Body):
+    """Which versions a worker is to keep."""
+
+    keep: list[list[Any]]
+
+
+class Finished(BaseModel):
+    """Nothing: it has been done."""
+
+
+def describe(engine: Engine, call: Call, done: Done) -> None:
+    """A model's inputs and outputs; it is loaded if it is not."""
+    assert call.model is not None
+    model = engine.models.get(call.model)
+    inputs, outputs = ([tensor.to_json() for tensor in tensors] for tensors in (model.inputs, model.outputs))
+    done(Answer({"inputs": inputs, "outputs": outputs}))
+
+
+def infer(engine: Engine, call: Call, done: Done) -> None:
+    """Run a model on the given tensors; its outputs."""
+    reference, body = call.model, call.body
+    assert reference is not None
+    model = engine.models.get(reference)
+    asked = body.outputs if body.outputs is not None else [RequestedOutput(name=name) for name in model.default_outputs]
+    by_default = body.parameters.get("binary_data_output", False)
+    in_bytes = frozenset(one.name for one in asked if one.parameters.get("binary_data", by_default))
+    classes = {one.name: _classes(one) for one in asked if "classification" in one.parameters}
+    for one in asked:
+        _check_parameters(one)
+    header = {"model_name": reference.name, "model_version": str(reference.version)}
+    if body.id is not None:
+        header["id"] = body.id
+
+    def take(outputs: dict[str, Any]) -> None:
+        best = {name: top_classes(name, outputs[name], count, model.labels) for name, count in classes.items()}
+        done(Answer(header, {**outputs, **best}, inferred=in_bytes))
+
+    model.infer(call.owner, call.tensors, list(dict.fromkeys(one.name for one in asked)), take, done, call.limit)
+
+
+def _check_parameters(output: RequestedOutput) -> None:
+    unknown = [key for key in output.parameters if key not in OUTPUT_PARAMETERS]
+    if unknown:
+        expected = " or ".join(OUTPUT_PARAMETERS)
+        raise BadRequestError(
+            f"outputs: {output.name!r}: parameters: expected {expected}, got {unknown[0][:80]!r}, which is not served"
+        )
+
+
+def _classes(output: RequestedOutput) -> int:
+    count = output.parameters["classification"]
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise BadRequestError(
+            f"outputs: {output.name!r}: classification: expected a number of classes, got {str(count)[:80]}"
+        )
+    return count
+
+
+def statistics(engine: Engine, call: Call, done: Done) -> None:
+    """Counts and times of a model's requests since it was loaded."""
+    reference = call.model
+    assert reference is not None
+    figures = engine.models.get(reference).statistics.to_json()
+    done(Answer({"model_stats": [{"name": reference.name, "version": str(reference.version), **figures}]}))
+
+
+def figures(engine: Engine, call: Call, done: Done) -> None:
+    """What a worker tells the server of a model that it has loaded."""
+    reference = call.model
+    assert reference is not None
+    model = engine.models.get(reference)
+    summary = {**model.statistics.summary(), "device": model.device, "bytes": model.nbytes}
+    named = {"name": reference.name, "version": str(reference.version)}
+    done(Answer({"statistics": {**named, **model.statistics.to_json()}, "summary": summary}))
+
+
+def models(place: Place, call: Call, done: Done) -> None:
+    """List the models of the server with their state and traffic."""
+
+    async def gather() -> Answer:
+        summaries = {(row["name"], row["version"]): row for row in await place.served_models.summaries(call.owner)}
+        rows = []
+        for row in place.served_models.repository.index(call.owner):
+            known = summaries.get((row.name, str(row.version)), {})
+            state = {"name": row.name, "version": str(row.version), "state": row.state, "reason": row.reason}
+            rows.append({**NO_TRAFFIC, **known, **state})
+        return Answer({"models": rows})
+
+    place.begin(gather(), done)
+
+
+def all_statistics(place: Place, call: Call, done: Done) -> None:
+    """Counts and times of the requests for every model."""
+
+    async def gather() -> Answer:
+        return Answer({"model_stats": await place.served_models.statistics(call.owner)})
+
+    place.begin(gather(), done)
+
+
+def drop(engine: Engine, call: Call, done: Done) -> None:
+    """Drop the versions of a model that are served no more."""
+    engine.models.keep_only(call.parameters["model"], {tuple(key) for key in call.body.keep})
+    done(Answer({}))
+
+
+def index(place: Place, call: Call, done: Done) -> None:
+    """List the models of the server, ready or not, and why not."""
+    rows = [
+        {"name": row.name, "version": str(row.version), "state": row.state, "reason": row.reason}
+        for row in place.served_models.repository.index(call.owner)
+        if row.state == "READY" or not call.body.ready
+    ]
+    done(Answer({}, text=json.dumps(rows).encode()))
+
+
+def load(place: Place, call: Call, done: Done) -> None:
+    """Load a model, or load it again from its files; the versions that served go on until that has succeeded."""
+    place.begin(place.served_models.load(call.parameters["model"]), done)
+
+
+def unload(place: Place, call: Call, done: Done) -> None:
+    """Serve a model no more, and give back its memory."""
+    place.begin(place.served_models.unload(call.parameters["model"]), done)
+
+
+def metadata(place: Place, call: Call, done: Done) -> None:
+    """A model's inputs and outputs."""
+    models = place.served_models.repository
+    reference = models.resolve(call.parameters["model"], call.parameters.get("version", ""), call.owner)
+    done(Answer(models.metadata(reference)))
+
+
+def ready(place: Place, call: Call, done: Done) -> None:
+    """Tell whether a model takes requests; 400 if it does not."""
+    reference = place.served_models.repository.resolve(
+        call.parameters["model"], call.parameters.get("version", ""), call.owner
+    )
+    done(Answer({"name": reference.name, "ready": True}))
+
+
+def config(place: Place, call: Call, done: Done) -> None:
+    """A model's configuration, in the form that Triton's clients know."""
+    models = place.served_models.repository
+    reference = models.resolve(call.parameters["model"], call.parameters.get("version", ""), call.owner)
+    done(Answer(configuration(models.metadata(reference), reference.config)))

@@ -1,0 +1,168 @@
+"""ModelServing: finds out which version of a model a call is for, and has models loaded and unloaded by workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import structlog
+
+from opbox_protocol.errors import MXNetError, NotReadyError, error_from_json
+
+from ..carriers import RawRequest
+from ..models.reference import ModelKey, ModelReference
+from ..models.repository import ModelRepository
+from ..routes.route import Route
+from ..settings import SCOPES
+from .pool import WorkerPool
+
+__all__ = ["ModelServing"]
+
+SERVER = "server"
+"""The owner of calls that load models."""
+_log = structlog.get_logger("opbox.models")
+
+
+class ModelServing:
+    """The models of a server.
+
+    Args:
+        pool: has the workers that load and run them.
+        repository: the models' files and states.
+        prepare, drop, figures: the workers' routes that load a version, drop all but some, and tell statistics.
+    """
+
+    def __init__(
+        self, pool: WorkerPool, repository: ModelRepository, prepare: Route, drop: Route, figures: Route
+    ) -> None:
+        self.repository = repository
+        self._pool = pool
+        self._prepare = prepare
+        self._drop = drop
+        self._figures = figures
+        self._loading: dict[str, asyncio.Lock] = {}
+        self._calls: Counter[ModelKey] = Counter()
+        self._retired: set[ModelKey] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def load_all(self) -> None:
+        """Load every model of the folder. What cannot be loaded is in the log and in the index."""
+        try:
+            names = self.repository.names()
+        except NotReadyError as error:
+            _log.error("models are not loaded", reason=str(error))
+            return
+        for name in names:
+            try:
+                await self.load(name)
+            except MXNetError as error:
+                _log.error("a model is not loaded", model=name, reason=str(error))
+
+    async def load(self, name: str) -> None:
+        """Load the versions of a model that its files ask for, and serve them instead of others.
+
+        A version that cannot be loaded leaves the one serving that was there.
+
+        Raises:
+            MXNetError: why a version was not loaded.
+        """
+        async with self._loading.setdefault(name, asyncio.Lock()):
+            try:
+                references = await asyncio.to_thread(self.repository.find, name)
+            except MXNetError as error:
+                if name in await asyncio.to_thread(self.repository.names):
+                    self.repository.refuse(name, str(error))
+                raise
+            failures = []
+            for reference in references:
+                self.repository.begin(reference)
+                try:
+                    metadata = await self._ask(self._prepare, reference)
+                except MXNetError as error:
+                    self.repository.fail(reference, str(error))
+                    failures.append(error)
+                else:
+                    self.repository.succeed(reference, metadata)
+            if failures:
+                raise failures[0]
+            self.repository.retire(name, {reference.version for reference in references})
+            await self._drop_others(name)
+
+    async def unload(self, name: str) -> None:
+        """Serve a model no more.
+
+        Raises:
+            BadRequestError: no such model is known.
+        """
+        self.repository.retire(name)
+        await self._drop_others(name)
+
+    async def statistics(self, owner: str) -> list[dict[str, Any]]:
+        """The figures of every version that an owner may call."""
+        return [answer["statistics"] for _, answer in await self._figures_of(owner)]
+
+    async def summaries(self, owner: str) -> list[dict[str, Any]]:
+        """Device, size and traffic of every version that an owner may call."""
+        return [
+            {"name": reference.name, "version": str(reference.version), **answer["summary"]}
+            for reference, answer in await self._figures_of(owner)
+        ]
+
+    async def _figures_of(self, owner: str) -> list[tuple[ModelReference, dict[str, Any]]]:
+        """What the workers tell; a version that cannot be asked now is left out."""
+        answers = []
+        for reference in self.repository.serving(owner):
+            with suppress(MXNetError):
+                answers.append((reference, await self._ask(self._figures, reference)))
+        return answers
+
+    async def _ask(self, route: Route, reference: ModelReference, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The answer of the worker that has a model."""
+        path = route.path.replace("{model}", reference.name)
+        text = json.dumps(body or {}).encode()
+        request = RawRequest(route, {"model": reference.name}, path, SERVER, SCOPES, "models", text, model=reference)
+        response = await self._pool.call(request)
+        try:
+            answer: dict[str, Any] = json.loads(bytes(response.body))
+        finally:
+            response.release()
+        if response.status != 200:
+            raise error_from_json(response.status, answer)
+        return answer
+
+    async def _drop_others(self, name: str) -> None:
+        """Have a model's worker drop the versions that are neither served nor in use."""
+        serving = [reference.key for reference in self.repository.serving() if reference.name == name]
+        self._retired |= {key for key in self._calls if key[0] == name and key not in serving}
+        keys = [*serving, *(key for key in self._retired if key[0] == name)]
+        await self._ask(self._drop, ModelReference(name, 0, "", "", {}), {"keep": keys})
+
+    @contextmanager
+    def using(self, request: RawRequest) -> Iterator[None]:
+        """Find out what a request is for, and keep that version in its worker until the request has been answered.
+
+        Raises:
+            BadRequestError: for no model that the owner may call, or one that is not ready.
+        """
+        parameters = request.parameters
+        reference = self.repository.resolve(parameters["model"], parameters.get("version", ""), request.owner)
+        request.model, key = reference, reference.key
+        self._calls[key] += 1
+        try:
+            yield
+        finally:
+            self._calls[key] -= 1
+            if not self._calls[key]:
+                del self._calls[key]
+                if key in self._retired:
+                    self._retired.discard(key)
+                    self._spawn(self._drop_others(reference.name))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

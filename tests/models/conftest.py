@@ -1,0 +1,56 @@
+"""A server with a folder of models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.live import Live
+from tests.models.folders import perceptron, save
+
+PATIENCE_S = 120.0
+INPUT = "[inputs.data]\nshape = [-1, 4]\n"
+
+
+@pytest.fixture(scope="package")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models: one without batching, one with, one with two versions, one of one owner's, one that is broken."""
+    root = tmp_path_factory.mktemp("models")
+    net, params = perceptron()
+    save(root / "plain", net, params, INPUT)
+    save(root / "batched", net, params, "max_batch = 8\nmax_queue = 40\n" + INPUT)
+    for version in (1, 2):
+        save(root / "versions" / str(version), *perceptron(float(version)))
+    (root / "versions" / "model.toml").write_text('versions = "all"\n')
+    save(root / "anns", net, params, 'owners = ["ann"]\n')
+    (root / "anns" / "names.txt").write_text("cat\ndog\n")
+    (root / "anns" / "model.toml").write_text('owners = ["ann"]\nlabels = "names.txt"\n')
+    (root / "broken").mkdir()
+    (root / "not a name").mkdir()
+    return root
+
+
+@pytest.fixture(scope="package")
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server with one worker that has loaded them."""
+    live = Live("process", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(folder))
+    loaded(live)
+    yield live
+    assert live.stop() == 0
+
+
+def index(server: Live, owner: str = "ann") -> dict[tuple[str, str], tuple[str, str]]:
+    """State and reason by model and version."""
+    rows = server.clients[owner].post("/v2/repository/index").json()
+    return {(row["name"], row["version"]): (row["state"], row["reason"]) for row in rows}
+
+
+def loaded(server: Live) -> None:
+    """Wait until the server has tried to load every model."""
+    until = time.monotonic() + PATIENCE_S
+    while any(reason == "not loaded" or state == "LOADING" for state, reason in index(server).values()):
+        assert time.monotonic() < until
+        time.sleep(0.05)

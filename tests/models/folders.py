@@ -1,0 +1,39 @@
+"""Folders of models for the tests: small networks with their parameters, as Module saves them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import opbox as mx
+
+FEATURES, CLASSES = 4, 3
+
+
+def perceptron(scale: float = 1.0) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray]]:
+    """A network with two layers and its parameters, multiplied by `scale`."""
+    hidden = mx.sym.Activation(
+        mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8, name="fc1"), act_type="tanh"
+    )
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(hidden, num_hidden=CLASSES, name="fc2"), name="softmax")
+    rng = np.random.default_rng(3)
+    shapes = {"fc1_weight": (8, FEATURES), "fc1_bias": (8,), "fc2_weight": (CLASSES, 8), "fc2_bias": (CLASSES,)}
+    params = {name: mx.nd.array(scale * rng.normal(size=shape).astype(np.float32)) for name, shape in shapes.items()}
+    return net, params
+
+
+def save(folder: Path, net: mx.sym.Symbol, params: dict[str, mx.nd.NDArray], toml: str = "", epoch: int = 1) -> None:
+    """Write a version's files, and the model.toml of a model whose only version it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mx.model.save_checkpoint(str(folder / "net"), epoch, net, params, {})
+    if toml:
+        (folder / "model.toml").write_text(toml)
+
+
+def expected(x: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    """The network's outputs, by the client's own executor."""
+    net, params = perceptron(scale)
+    executor = net.simple_bind(mx.cpu(), data=x.shape, grad_req="null")
+    executor.copy_params_from(params, {}, allow_extra_params=True)
+    return executor.forward(is_train=False, data=mx.nd.array(x))[0].asnumpy()
