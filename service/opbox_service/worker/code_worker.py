@@ -203,6 +203,11 @@ class CodeWorker(Worker):
         """Wait until it takes calls; MXNetError when it does not come to that."""
         await asyncio.shield(self._starting)
 
+    @property
+    def lost_template(self) -> bool:
+        """True if what forks its process, or was to fork it, has ended."""
+        return self._template is not None and self._template.ended
+
     async def gone(self) -> None:
         """Wait until it has ended."""
         await asyncio.shield(self._exited)

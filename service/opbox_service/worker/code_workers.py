@@ -370,6 +370,8 @@ class CodeWorkers:
             try:
                 await worker.up()
             except MXNetError as error:
+                if worker.lost_template and not (self._template is None or self._template.ended):
+                    continue  # it ended with its template, and there is another
                 raise NotReadyError(f"the session's own process did not start: {error.message}") from None
             except asyncio.CancelledError:
                 worker.retire("nobody waited for it")
