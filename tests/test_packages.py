@@ -206,7 +206,7 @@ def test_a_server_starts_without_what_writes_the_openapi_document() -> None:
         "import sys\n"
         "from opbox_service.serve import Server\n"
         "from opbox_service.settings import Settings\n"
-        "server = Server(Settings(token='a-token-of-length', port=0), announce=False)\n"
+        "server = Server(Settings(token='a-token-of-22-characters', port=0), announce=False)\n"
         "print('fastapi' in sys.modules, len(server.middleware.server.openapi()['paths']) > 20)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
