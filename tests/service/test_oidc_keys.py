@@ -201,7 +201,6 @@ RSA = jwk(private_key("RSA"), "rsa")
         "key",
         None,
     ],
-    ids=str,
 )
 def test_keys_that_are_passed_over(entry: Any) -> None:
     with pytest.raises(ValueError, match="expected a public key to verify signatures by"):

@@ -414,6 +414,7 @@ ROUTES = RouteTable(
             request=served_models.IndexRequest,
             answer=served_models.ModelIndex,
             runs_on=RunsOn.API_WITH_BODY,
+            errors=(400,),
         ),
         Route(
             method="POST",

@@ -27,10 +27,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from opbox_ops import registry
-
 from . import code_process, messages
-from .confine import die_with, refuse_dumps
+from .confine import die_with, keep_modules_reachable, refuse_dumps
 
 __all__ = ["main"]
 
@@ -53,9 +51,12 @@ def main(argv: list[str]) -> None:
     refuse_dumps()
     die_with(int(argv[1]))
     os.register_at_fork(after_in_child=sock.close)
+    if os.geteuid() == 0:  # processes take on other users, who find files by these names alone
+        keep_modules_reachable()
     try:
         for name in LOADED:
             import_module(name)
+        registry = import_module("opbox_ops.registry")
         registry.load()
         _end_threads_of_blas()
         why = _why_not()

@@ -22,7 +22,17 @@ from pathlib import Path
 
 from . import landlock, seccomp
 
-__all__ = ["Bounds", "at_hand", "confine", "die_with", "keep_apart", "refuse_dumps", "tasks_of", "unreadable"]
+__all__ = [
+    "Bounds",
+    "at_hand",
+    "confine",
+    "die_with",
+    "keep_apart",
+    "keep_modules_reachable",
+    "refuse_dumps",
+    "tasks_of",
+    "unreadable",
+]
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION = 0x20080522
@@ -99,7 +109,7 @@ def confine(bounds: Bounds, connection: int | None = None) -> None:
     read = [*_READ, *bounds.read, *_prefixes()]
     if bounds.user:
         read = [reachable(path) for path in read]
-        _keep_modules_reachable()
+        keep_modules_reachable()
         try:
             os.setgroups([])
             os.setgid(bounds.user)
@@ -197,7 +207,7 @@ def _prefixes() -> set[str]:
     return {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
 
 
-def _keep_modules_reachable() -> None:
+def keep_modules_reachable() -> None:
     """Modules yet to be imported are found by the names that `reachable` gives."""
     sys.path[:] = [reachable(path) for path in sys.path]
     sys.path_importer_cache.clear()
