@@ -44,7 +44,7 @@ class CodePeer(CodeWorker):
 
     peer: socket.socket
 
-    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
+    async def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
         self.peer = socket.socket(fileno=os.dup(fd))
         process = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
         self._output.started()

@@ -97,12 +97,12 @@ def test_the_tutorials_configuration_needs_none(
 
 
 def test_asyncio(defaults: Nginx) -> None:
-    net = mx.sym.sum(mx.sym.var("x"))
+    net = mx.sym.sum(mx.sym.var("x"), name="total")
     x = np.ones((2, 1 << 20), np.float32)
 
     async def run() -> float:
         async with mx.aio.connect(defaults.url, token=TOKENS["ann"]) as server:
-            return float((await server.forward(net, {"x": x}))["sum0_output"][0])
+            return float((await server.forward(net, {"x": x}))["total_output"][0])
 
     assert asyncio.run(run()) == x.size
 

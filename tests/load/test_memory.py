@@ -132,12 +132,12 @@ def test_processes_for_code_are_bounded_together(start: Callable[..., Live]) -> 
 
 
 def test_arrays_of_processes_for_code_are_admitted(start: Callable[..., Live]) -> None:
-    server = start("process", OPBOX_MAX_CODE_BYTES=str(500 * MIB))
+    server = start("process", OPBOX_MAX_CODE_BYTES=str(250 * MIB))
     first, second = (server.session("py", code=True) for _ in range(2))
-    assert first.run(zeros(1, 200)).status == 200
-    refused = second.run(zeros(1, 200))
+    assert first.run(zeros(1, 50)).status == 200
+    refused = second.run(zeros(1, 50))
     assert (refused.status, refused.error.partition(":")[0]) == (429, "memory of all sessions"), refused.header
-    assert second.run(zeros(1, 100)).status == 200
+    assert second.run(zeros(1, 20)).status == 200
     more = server.call("POST", "/v1/sessions", {"code": True}, owner="py")
     assert (more.status, "sessions that may bring code" in more.error) == (429, True), more.header
     without = server.session("py", code=False)

@@ -23,7 +23,7 @@ from ..dataset_store import FileDatasets
 from ..models.repository import ModelRepository
 from ..settings import Scope
 
-__all__ = ["About", "CancelledRequest", "Live", "Place", "Ready", "ServedModels"]
+__all__ = ["EXTENSIONS", "About", "CancelledRequest", "Live", "Place", "Ready", "ServedModels"]
 __all__ += ["about", "books_of", "cancel", "events", "live", "metrics", "openapi", "ready", "server_metadata"]
 
 
