@@ -18,7 +18,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -37,7 +38,7 @@ from opbox_protocol.errors import MXNetError
 from .allocator import return_memory, tune_allocator
 from .api.connections import Connections
 from .api.http_protocol import HttpProtocol
-from .api.tls import Certificate, TlsStart
+from .api.tls import Certificate
 from .app import create_app
 from .listening import allow_open_files, listen, notify
 from .logs import configure
@@ -104,10 +105,7 @@ class Server(uvicorn.Server):
 
     def _protocol(self, **uvicorns: Any) -> asyncio.Protocol:
         """Make the protocol of a new connection."""
-        http = HttpProtocol(**uvicorns, connections=self.connections)
-        if self._certificate is None:
-            return http
-        return TlsStart(http, self.connections, self._certificate.context)
+        return HttpProtocol(**uvicorns, connections=self.connections)
 
     @property
     def page(self) -> str:
@@ -149,7 +147,8 @@ class Server(uvicorn.Server):
             say(f"the CPU computes by {cpu.line}", warns=cpu.incomplete)
             if gpu.line:
                 say(f"GPU: {gpu.line}", warns=gpu.incomplete)
-        await super().startup(sockets)
+        with self._begin_tls():
+            await super().startup(sockets)
         begin_tending()
         if self._new_token:
             token_store.write(self.url, self._new_token)
@@ -159,6 +158,24 @@ class Server(uvicorn.Server):
             if self.settings.page:
                 print(f"page: {self.page}", flush=True)
         notify("READY=1")
+
+    @contextlib.contextmanager
+    def _begin_tls(self) -> Iterator[None]:
+        """Have the sockets that are opened meanwhile speak TLS, if there is a certificate.
+
+        A connection is counted when its TLS has begun, for which it has as long as for a request's head.
+        """
+        if self._certificate is None:
+            yield
+            return
+        loop: Any = asyncio.get_running_loop()
+        self.config.ssl = self._certificate.context
+        # uvicorn has no setting for this time, whose default is a minute.
+        loop.create_server = partial(loop.create_server, ssl_handshake_timeout=self.settings.request_head_s)
+        try:
+            yield
+        finally:
+            del loop.create_server
 
     async def main_loop(self) -> None:
         """Wait for a signal; uvicorn itself looks ten times a second, which is most of what an idle server does."""

@@ -85,21 +85,15 @@ class HttpProtocol(HttpToolsProtocol):
         self._extensions = {RECEIVE_INTO: self._receive_into}
         transport.set_protocol(self._reader)
         self.transport: Any = LingeringTransport(transport, self)
-        if self._entry is None:
-            try:
-                self._entry = self._all.admit(self.client[0] if self.client else None, self.end)
-            except NotReadyError as error:
-                if self._all.answers(self):
-                    self.refuse(503, error)
-                else:
-                    transport.abort()
-                return
+        try:
+            self._entry = self._all.admit(self.client[0] if self.client else None, self.end)
+        except NotReadyError as error:
+            if self._all.answers(self):
+                self.refuse(503, error)
+            else:
+                transport.abort()
+            return
         self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
-
-    def count_as(self, entry: ConnectionEntry) -> None:
-        """Take over the entry of a connection that has been counted: its TLS has begun."""
-        self._entry = entry
-        entry.end = self.end
 
     def end(self) -> None:
         """Give the connection's place to another."""

@@ -194,7 +194,8 @@ async def _send_whole(transport: asyncio.WriteTransport | None, body: memoryview
         Disconnected: the client has gone away, or has not read PIECE bytes in `stall_s` seconds.
     """
     pieces: list[Any] = [body[at : at + TURN] for at in range(0, len(body), TURN)]
-    if transport is None:
+    # TLS copies what it sends.
+    if transport is None or transport.get_extra_info("sslcontext") is not None:
         try:
             for piece in pieces:
                 async with asyncio.timeout(stall_s):

@@ -1,23 +1,17 @@
-"""TLS: the server's certificate, read again when its file changes, and connections while TLS begins on them."""
+"""TLS: the server's certificate, read again when its file changes."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from pathlib import Path
 
 import structlog
 
-from opbox_protocol.errors import BadRequestError, NotReadyError
+from opbox_protocol.errors import BadRequestError
 
 from ..settings import Settings
-from .connections import ConnectionEntry, Connections
-from .http_protocol import HttpProtocol
 
-__all__ = ["Certificate", "TlsStart"]
-
-SHUTDOWN_S = 5.0
-"""Seconds that a connection waits at its end for the client's part of TLS's farewell."""
+__all__ = ["Certificate"]
 
 _log = structlog.get_logger("opbox.tls")
 
@@ -120,86 +114,3 @@ def _date(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-class TlsStart(asyncio.Protocol):
-    """A connection while TLS begins on it; counted as any other, and cut when it takes too long.
-
-    Args:
-        http: the protocol that follows.
-        connections: those of the server.
-        context: of the certificate.
-    """
-
-    _transport: asyncio.Transport
-
-    def __init__(self, http: HttpProtocol, connections: Connections, context: ssl.SSLContext) -> None:
-        self._http = http
-        self._all = connections
-        self._context = context
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as servers have it
-        """Begin TLS, unless there are too many connections; without TLS nobody can be told so."""
-        peer = transport.get_extra_info("peername")
-        try:
-            entry = self._all.admit(peer[0] if isinstance(peer, tuple) else None, transport.abort)
-        except NotReadyError:
-            transport.abort()
-            return
-        transport.pause_reading()
-        self._transport = transport
-        self._http.connections.add(self)  # type: ignore[arg-type]  # uvicorn calls its `shutdown` alone
-        self._task = asyncio.create_task(self._begin(transport, entry))
-
-    def shutdown(self) -> None:
-        """Called by uvicorn when the server stops."""
-        self._transport.abort()
-
-    async def _begin(self, transport: asyncio.Transport, entry: ConnectionEntry) -> None:
-        early = _Early()
-        try:
-            tls = await asyncio.get_running_loop().start_tls(
-                transport,
-                early,
-                self._context,
-                server_side=True,
-                ssl_handshake_timeout=self._all.settings.request_head_s,
-                ssl_shutdown_timeout=SHUTDOWN_S,
-            )
-        except OSError:  # no TLS, or none that the server speaks, or nothing in time
-            self._all.refused["tls"] += 1
-            tls = None
-        self._http.connections.discard(self)
-        if tls is None or early.lost:
-            transport.abort()
-            self._all.leave(entry)
-            return
-        self._http.count_as(entry)
-        self._http.connection_made(tls)
-        early.hand_on(self._http)
-
-
-class _Early(asyncio.Protocol):
-    """What a client sends before its connection's protocol is in place.
-
-    Attributes:
-        lost: whether the connection has ended.
-    """
-
-    def __init__(self) -> None:
-        self.lost = False
-        self._data = b""
-
-    def data_received(self, data: bytes) -> None:
-        """Keep what has come: at most what one read brings, as the protocol is in place before the next."""
-        self._data += data
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
-        self.lost = True
-
-    def hand_on(self, http: HttpProtocol) -> None:
-        """Give the protocol what has come."""
-        if self._data:
-            http.take(self._data, len(self._data))
