@@ -6,6 +6,7 @@ uvicorn.run(create_app(Settings(token="…")), loop="uvloop", http="httptools")
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -74,6 +75,7 @@ class ApiProcess:
         self.stop_by: float | None = None
         self.confinement = ""
         self._openapi: dict[str, Any] | None = None
+        self._writing = threading.Lock()
         self._routes = routes
         self._metrics = metrics
         self._events = watched
@@ -140,10 +142,11 @@ class ApiProcess:
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, written when it is first asked for: FastAPI takes a second of processor time for it."""
-        if self._openapi is None:
-            from .api.openapi import document
+        with self._writing:  # by the first of several that ask at a time
+            if self._openapi is None:
+                from .api.openapi import document
 
-            self._openapi = document(self._routes)
+                self._openapi = document(self._routes)
         return self._openapi
 
 

@@ -89,7 +89,7 @@ class Engine:
         self._share = share
         self._beside: Mapping[str, int] = {}
         self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)
-        self.models = ModelHost(settings, self.ledger, check_device)
+        self.models = ModelHost(settings, self.ledger, self.device_times, check_device)
         self.sessions = Sessions(
             settings,
             self.graphs,

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.contract.live import TOKENS, Live
-from tests.models.conftest import INPUT, index
+from tests.models.conftest import INPUT, PATIENCE_S, index
 from tests.models.folders import CLASSES, FEATURES, expected, perceptron, save
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
@@ -267,6 +268,19 @@ def test_statistics(server: Live) -> None:
     others = {row["name"] for row in server.clients["py"].get("/v2/models/stats").json()["model_stats"]}
     assert "plain" in others
     assert "anns" not in others
+
+
+@pytest.mark.parametrize("model", ["plain", "batched"])
+def test_the_time_of_a_run_is_its_owners(server: Live, model: str) -> None:
+    def seconds(owner: str) -> float:
+        return server.metric(f'opbox_compute_seconds_total{{device="cpu",owner="{owner}"}}')
+
+    before = {owner: seconds(owner) for owner in ("ann", "py")}
+    until = time.monotonic() + PATIENCE_S
+    while seconds("ann") == before["ann"]:  # a worker reports from time to time, with an answer
+        assert infer(server, model, in_json()).status_code == 200
+        assert time.monotonic() < until
+    assert seconds("py") == before["py"]
 
 
 def test_the_command(server: Live) -> None:

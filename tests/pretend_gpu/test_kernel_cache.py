@@ -10,7 +10,7 @@ import pytest
 
 from opbox_ops.backend.kernel_cache import SHARED, read_shared_kernels
 from opbox_service.settings import Settings
-from opbox_service.worker import code_worker
+from opbox_service.worker import code_process, code_worker
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_session_with_code_is_told_where_they_are(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(SHARED, "/image/kernels")
     for there in (True, False):
         monkeypatch.setattr(code_worker, "has_gpu", lambda settings, there=there: there)
-        environment = code_worker._environment(Settings(), str(tmp_path))
+        environment = code_worker.code_environment(Settings()) | code_process.homes(str(tmp_path))
         assert environment["CUPY_CACHE_DIR"] == str(tmp_path)
         if there:
             assert environment[SHARED].split(os.pathsep) == ["/server/kernels", "/image/kernels"]
@@ -61,7 +61,7 @@ def test_a_session_with_code_computes_as_the_others_do(monkeypatch: pytest.Monke
     for name in (*names, "OPBOX_TOKEN"):
         monkeypatch.setenv(name, "set")
     monkeypatch.setenv("OPBOX_CUBINS", "cubins")
-    environment = code_worker._environment(Settings(token="secret-of-8"), str(tmp_path))
+    environment = code_worker.code_environment(Settings(token="secret-of-8"))
     assert {name: environment.get(name) for name in names} == dict.fromkeys(names, "set")
     assert "OPBOX_TOKEN" not in environment
     assert code_worker._named_files() == [Path("cubins").absolute()]
@@ -75,6 +75,6 @@ def test_a_session_with_code_gets_paths_that_hold_in_any_folder(
     monkeypatch.setenv("OPBOX_CUBINS", "build/cubins")
     for name, passed in (("lib/libcudnn.so", str(Path("lib/libcudnn.so").absolute())), ("libcudnn.so.9",) * 2):
         monkeypatch.setenv("OPBOX_CUDNN", name)
-        environment = code_worker._environment(Settings(), str(tmp_path))
+        environment = code_worker.code_environment(Settings())
         assert environment["OPBOX_CUBINS"] == str(Path("build/cubins").absolute())
         assert environment["OPBOX_CUDNN"] == passed

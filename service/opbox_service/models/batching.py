@@ -107,21 +107,20 @@ class Batcher:
         """Run a batch; then have the next one begun, if more have come."""
         task = current()
         turn = task.turn if task is not None else None
-        while True:
-            try:
-                entries = self._next()
-                if entries:
-                    with running(Task(task.graph_seconds if task is not None else float("inf"))):
-                        self._model.run_together(entries)
-            finally:
-                with self._more:
-                    follower = self._first()
-                    self._busy = follower is not None
-            if follower is None:
-                return
-            if turn is not None:
-                turn.hand_on(follower.owner, self._run_in)
-                return
+        try:
+            entries = self._next()
+            if entries:
+                with running(Task(task.graph_seconds if task is not None else float("inf"))):
+                    self._model.run_together(entries)
+        finally:
+            with self._more:
+                follower = self._first()
+                self._busy = follower is not None
+            if follower is not None:
+                if turn is not None:
+                    turn.hand_on(follower.owner, self._run_in)
+                else:
+                    self._run()
 
     def _run_in(self, turn: Any) -> None:
         """Run a batch in a turn of its own."""

@@ -72,6 +72,7 @@ class LoadedModel:
         memory: counts the memory of the parameters and plans.
         device: the backend's name.
         labels: the names of classes, in order.
+        spend: called with an owner and the seconds that the owner's request took of a run.
 
     Attributes:
         inputs, outputs: what it takes and gives.
@@ -94,6 +95,7 @@ class LoadedModel:
         memory: Budget,
         device: str,
         labels: Sequence[str] = (),
+        spend: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
         self._graph = network.graph
         self._backend = backend
@@ -125,6 +127,7 @@ class LoadedModel:
         self.statistics = ModelStatistics()
         self.device = device
         self.labels = list(labels)
+        self._spend = spend
         self._batcher: Batcher | None = None
         if config.max_batch > 1:
             if self._axis is None:
@@ -193,7 +196,10 @@ class LoadedModel:
             self._check(tensors, outputs)
             examples = self._examples(tensors)
             if self._batcher is None or examples > self._sizes[-1]:
-                self._run(tensors, outputs, take, limit)
+                try:
+                    self._run(tensors, outputs, take, limit)
+                finally:
+                    self._spend(owner, time.monotonic() - begun)
                 self.statistics.ran(examples, time.monotonic() - begun)
                 self.statistics.succeeded(examples, 0.0, time.monotonic() - begun)
                 return
@@ -260,8 +266,13 @@ class LoadedModel:
             for entry in entries:
                 entry.fail(error)
             return
-        ended = time.monotonic()
-        self.statistics.ran(sum(entry.examples for entry in entries), ended - begun)
+        finally:
+            ended = time.monotonic()
+            total = sum(entry.examples for entry in entries)
+            for entry in entries:
+                share = entry.examples / total if total else 1 / len(entries)
+                self._spend(entry.owner, (ended - begun) * share)
+        self.statistics.ran(total, ended - begun)
         for entry, outputs in zip(entries, answers, strict=True):
             try:
                 entry.take(outputs)

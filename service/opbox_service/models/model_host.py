@@ -9,6 +9,7 @@ from pathlib import Path
 from opbox_ops.backend import Backend, backend_for
 from opbox_protocol.errors import MXNetError, NotReadyError
 
+from ..device_time import DeviceTimes
 from ..quota import Budget, Ledger
 from ..settings import Settings
 from .loaded_model import LoadedModel
@@ -18,8 +19,8 @@ from .reference import ModelKey, ModelReference
 
 __all__ = ["ModelHost"]
 
-MODELS = "models"
-"""Whose memory models take."""
+MODELS = "\0models"
+"""Whose memory models take: no owner's name begins so."""
 
 
 class ModelHost:
@@ -28,12 +29,20 @@ class ModelHost:
     Args:
         settings: the limits, and the device of models that name none.
         ledger: counts their memory.
+        device_times: counts how long their runs take.
         check_device: the canonical name of a device; MXNetError for one that is not offered.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, check_device: Callable[[str | None, Settings], str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        device_times: DeviceTimes,
+        check_device: Callable[[str | None, Settings], str],
+    ) -> None:
         self._settings = settings
         self._ledger = ledger
+        self._device_times = device_times
         self._check_device = check_device
         self._models: dict[ModelKey, LoadedModel] = {}
         self._loading: dict[ModelKey, threading.Lock] = {}
@@ -79,7 +88,11 @@ class ModelHost:
         backend: Backend = backend_for(device)
         memory: Budget = self._ledger.of(MODELS, device)
         labels = [] if config.labels is None else read_labels(folder, config.labels)
-        return LoadedModel(reference.name, network, config, backend, memory, device, labels)
+
+        def spend(owner: str, seconds: float) -> None:
+            self._device_times.add(owner, device, 0.0, seconds)
+
+        return LoadedModel(reference.name, network, config, backend, memory, device, labels, spend)
 
     def keep_only(self, name: str, keys: Collection[ModelKey]) -> None:
         """Drop the versions of a model that are not among these."""

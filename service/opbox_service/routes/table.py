@@ -23,7 +23,7 @@ from . import (
     usage,
 )
 from .models import Body
-from .route import Route, RouteTable, RunsOn
+from .route import Handler, Route, RouteTable, RunsOn
 
 __all__ = ["DROP_MODELS", "MODEL_FIGURES", "PREPARE_MODEL", "ROUTES", "WORKER_ROUTES"]
 
@@ -569,36 +569,23 @@ ROUTES = RouteTable(
     ]
 )
 
-PREPARE_MODEL = Route(
-    method="POST",
-    path="/internal/models/{model}/prepare",
-    handler=served_models.describe,
-    tag="models",
-    answer=None,
-    runs_on=RunsOn.MODEL_WORKER,
-    documented=False,
-)
-"""The server's own call that has a worker load a model."""
-DROP_MODELS = Route(
-    method="POST",
-    path="/internal/models/{model}/drop",
-    handler=served_models.drop,
-    tag="models",
-    request=served_models.DropRequest,
-    answer=None,
-    runs_on=RunsOn.MODEL_WORKER,
-    documented=False,
-)
-"""The server's own call that has a worker drop the versions that are served no more."""
-MODEL_FIGURES = Route(
-    method="POST",
-    path="/internal/models/{model}/figures",
-    handler=served_models.figures,
-    tag="models",
-    answer=None,
-    runs_on=RunsOn.MODEL_WORKER,
-    documented=False,
-)
-"""The server's own call that asks a worker for a model's statistics."""
+
+def _own_call(verb: str, handler: Handler, request: type[Body] | None = None) -> Route:
+    """A route of the server's own calls to the worker that has a model; no request finds it."""
+    return Route(
+        method="POST",
+        path=f"/internal/models/{{model}}/{verb}",
+        handler=handler,
+        tag="models",
+        request=request,
+        answer=None,
+        runs_on=RunsOn.MODEL_WORKER,
+        documented=False,
+    )
+
+
+PREPARE_MODEL = _own_call("prepare", served_models.describe)
+DROP_MODELS = _own_call("drop", served_models.drop, served_models.DropRequest)
+MODEL_FIGURES = _own_call("figures", served_models.figures)
 WORKER_ROUTES = RouteTable([*ROUTES, PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES])
 """The routes that a worker serves: those of the server, and its own calls."""

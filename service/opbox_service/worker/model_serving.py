@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -22,8 +23,8 @@ from .pool import WorkerPool
 
 __all__ = ["ModelServing"]
 
-SERVER = "server"
-"""The owner of calls that load models."""
+SERVER = "\0server"
+"""The owner of calls that load models: nobody's name begins so."""
 _log = structlog.get_logger("opbox.models")
 
 
@@ -44,7 +45,7 @@ class ModelServing:
         self._prepare = prepare
         self._drop = drop
         self._figures = figures
-        self._loading: dict[str, asyncio.Lock] = {}
+        self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._calls: Counter[ModelKey] = Counter()
         self._retired: set[ModelKey] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,7 +140,8 @@ class ModelServing:
         serving = [reference.key for reference in self.repository.serving() if reference.name == name]
         self._retired |= {key for key in self._calls if key[0] == name and key not in serving}
         keys = [*serving, *(key for key in self._retired if key[0] == name)]
-        await self._ask(self._drop, ModelReference(name, 0, "", "", {}), {"keep": keys})
+        with suppress(MXNetError):  # the worker has ended, and has nothing of it any more
+            await self._ask(self._drop, ModelReference(name, 0, "", "", {}), {"keep": keys})
 
     @contextmanager
     def using(self, request: RawRequest) -> Iterator[None]:
