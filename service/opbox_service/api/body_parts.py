@@ -17,9 +17,9 @@ from opbox_protocol.wire import CALL, PART
 from ..buffers import Lease
 from ..carriers import RawRequest
 from .kept_answers import CallName
-from .request_context import Disconnected, Receive
+from .request_context import Receive
 
-__all__ = ["BodyPart", "BodyParts", "PartedBody", "part_of"]
+__all__ = ["BodyPart", "BodyParts", "PartedBody", "StalePartError", "part_of"]
 
 WAITED_S = 60.0
 """Seconds after which a body is dropped that no part has come of."""
@@ -28,6 +28,10 @@ MAX_BODIES = 32
 
 _PART = re.compile(rb"([0-9]{1,15})/([0-9]{1,15})")
 _HEADER = PART.lower().encode()
+
+
+class StalePartError(Exception):
+    """Nobody wants a part any more that was being received: another connection brings it, or its session has ended."""
 
 
 class BodyPart(NamedTuple):
@@ -148,7 +152,8 @@ class BodyParts:
         A connection that has brought only the beginning of a part is not waited for: its client has given it up.
 
         Raises:
-            Disconnected: the client went away, or brings the part on another connection.
+            Disconnected: the client went away.
+            StalePartError: another connection begins to bring the part, or the session has ended.
         """
         while (other := body.receiving) is not None:
             other.cancel()
@@ -167,7 +172,7 @@ class BodyParts:
             if not body.dropped:
                 body.timer = asyncio.get_running_loop().call_later(self._waited_s, self._drop, body)
         if receiving.cancelled():
-            raise Disconnected
+            raise StalePartError
         receiving.result()
         body.size = max(body.size, end)
         return True

@@ -26,7 +26,7 @@ from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
-from .body_parts import BodyPart, BodyParts, part_of
+from .body_parts import BodyPart, BodyParts, StalePartError, part_of
 from .encodings import WORTH_ZSTD, coding_of, content_size, decompress, prefers_zstd, shrunk
 from .http_protocol import RECEIVE_INTO
 from .kept_answers import KeptAnswers, NumberedCall
@@ -237,13 +237,15 @@ class Endpoint:
         if body is None and part.length and not part.first:
             bytes_of_request.take(part.total)
             body = self.parts.begin(request, name, part.total, lambda: self._pool.lease(request, part.total))
-        if (
-            body is None
-            or part.first > body.size
-            or not part.length
-            or not await self.parts.fill(body, part, receive, into)
-        ):
-            await self._drop_body(part.length, context.headers, receive, context)
+        came = False
+        try:
+            if body is not None and part.length and part.first <= body.size:
+                came = await self.parts.fill(body, part, receive, into)
+            if not came:
+                await self._drop_body(part.length, context.headers, receive, context)
+        except StalePartError:
+            context.last = True
+        if body is None or not came:
             call = self.answers.find(request.owner, name, request.path)
             if call is not None:  # another connection has made it meanwhile
                 return await self._answer_again(call, request, receive, later)
