@@ -156,10 +156,13 @@ def test_a_forked_child_takes_what_was_read_ahead() -> None:
 
 def test_a_program_ends_while_images_are_decoded() -> None:
     program = (
+        "import atexit, threading\n"
+        "decoding = lambda: [thread for thread in threading.enumerate() if thread.name == 'opbox-decode']\n"
+        "atexit.register(lambda: print(len(decoding()), 'threads'))\n"
         "import opbox as mx\n"
         f"images = [[0, 'b.jpg']] * 64\n"
         f"it = mx.image.ImageIter(32, (3, 8, 8), imglist=images, path_root={str(FILES)!r})\n"
         "print(next(it).data[0].shape)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "(32, 3, 8, 8)\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "(32, 3, 8, 8)\n0 threads\n", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import queue
 import threading
@@ -19,6 +21,8 @@ from ..gate import Gate
 __all__ = ["DecodingThreads", "DecodingWork", "usable_cores"]
 
 R = TypeVar("R")
+LAST_IMAGE_S = 5.0
+"""Seconds that the program's end waits for a thread to finish its item."""
 
 
 def usable_cores() -> int:
@@ -90,10 +94,11 @@ class DecodingThreads(Freed, AfterFork):
         self.count = max(1, min(count, usable_cores()))
         self._pending: WeakSet[DecodingWork[Any]] = WeakSet()
         self._reset()
+        _at_work.add(self)
 
     def _reset(self) -> None:
         self._tasks: _Tasks = queue.SimpleQueue()
-        self._started = 0
+        self._started: list[threading.Thread] = []
         self.__del__ = partial(self._tasks.put, None)
 
     def begin(self, function: Callable[[Any], R], items: Sequence[Any]) -> DecodingWork[R]:
@@ -103,12 +108,22 @@ class DecodingThreads(Freed, AfterFork):
         return work
 
     def _submit(self, work: DecodingWork[Any]) -> None:
-        while self._started < self.count:
-            self._started += 1
-            threading.Thread(target=_run, args=(self._tasks,), daemon=True, name="opbox-decode").start()
+        while len(self._started) < self.count:
+            thread = threading.Thread(target=_run, args=(self._tasks,), daemon=True, name="opbox-decode")
+            self._started.append(thread)
+            thread.start()
         self._pending.add(work)
         for position in work.positions():
             self._tasks.put((work, position))
+
+    def end(self) -> None:
+        """Let the threads finish what they are at, and nothing more; wait for that."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._tasks.get_nowait()
+        self._tasks.put(None)
+        for thread in self._started:
+            thread.join(LAST_IMAGE_S)
 
     def become_childs(self) -> None:
         """Run what the parent's threads had not finished by threads of this process."""
@@ -125,3 +140,15 @@ def _run(tasks: _Tasks) -> None:
         work.run(position)
         del task, work
     tasks.put(None)  # for the next thread
+
+
+_at_work: WeakSet[DecodingThreads] = WeakSet()
+
+
+def _end_all() -> None:
+    """End all threads before Python does: one that is then in a library's C++ would abort the program."""
+    for threads in list(_at_work):
+        threads.end()
+
+
+atexit.register(_end_all)
