@@ -22,8 +22,11 @@ OLD = 32
 """Number of young collections before one of all objects that are not frozen; each has left at most 7,000 of them."""
 TOO_MANY_OLD = 4 * OLD
 """Number from which on that would take too long: 0.1 s and more. They are frozen without a look."""
-YOUNG = 7000
-"""Number of objects that a young collection leaves at most."""
+THRESHOLDS = 700, 10
+"""New objects before a collection of the new ones, and such collections before one of all young objects. A Python's own
+numbers differ by its version."""
+YOUNG = THRESHOLDS[0] * THRESHOLDS[1]
+"""Number of objects that a collection of young objects leaves at most."""
 GROWN = 4_000_000
 """Number of frozen objects from which on they are searched for cycles."""
 MAX_SEARCHED_OFTEN = 500_000
@@ -86,7 +89,7 @@ def begin_tending() -> None:
     _tended = True
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*gc.get_threshold()[:2], 1 << 30)
+    gc.set_threshold(*THRESHOLDS, 1 << 30)
 
 
 def collect() -> None:
