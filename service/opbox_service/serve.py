@@ -39,6 +39,7 @@ from .allocator import return_memory, tune_allocator
 from .api.connections import Connections
 from .api.http_protocol import HttpProtocol
 from .api.tls import Certificate
+from .api.tls_listener import TlsListener
 from .app import create_app
 from .listening import allow_open_files, listen, notify
 from .logs import configure
@@ -161,17 +162,13 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def _begin_tls(self) -> Iterator[None]:
-        """Have the sockets that are opened meanwhile speak TLS, if there is a certificate.
-
-        A connection is counted when its TLS has begun, for which it has as long as for a request's head.
-        """
+        """Have the sockets that are opened meanwhile speak TLS, if there is a certificate."""
         if self._certificate is None:
             yield
             return
         loop: Any = asyncio.get_running_loop()
         self.config.ssl = self._certificate.context
-        # uvicorn has no setting for this time, whose default is a minute.
-        loop.create_server = partial(loop.create_server, ssl_handshake_timeout=self.settings.request_head_s)
+        loop.create_server = partial(TlsListener.create, connections=self.connections)
         try:
             yield
         finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -12,7 +14,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
+import uvloop
 
+from opbox_service.api.connections import Connections
+from opbox_service.api.http_protocol import HttpProtocol
+from opbox_service.api.tls_listener import TlsListener
+from opbox_service.settings import Settings
 from tests.contract.live import TOKENS, Live
 
 FILES = Path(__file__).parents[1] / "link" / "tls"
@@ -56,6 +64,56 @@ def test_programs_by_tls(server: Live, words: tuple[str, ...]) -> None:
     assert ended.returncode == 0, ended.stderr
     if words[0] == "-c":
         assert ended.stdout == "(2,) 300\n"
+
+
+def test_connections_without_tls_yet_are_counted(tmp_path: Path) -> None:
+    limits = {"OPBOX_MAX_CONNECTIONS": "16", "OPBOX_REQUEST_HEAD_S": "3600"}
+    live = Live("none", tmp_path, OPBOX_SSL_CERTFILE=str(CERTIFICATE), OPBOX_SSL_KEYFILE=str(KEY), **limits)
+    host, _, port = live.url.removeprefix("https://").rpartition(":")
+    silent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(40)]
+    for sock in silent[:-4]:  # a quarter of the limit may be silent
+        assert sock.recv(1) == b""
+    trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
+    assert httpx.get(f"{live.url}/v2/health/live", verify=trusted).status_code == 200
+    for sock in silent:
+        sock.close()
+    assert live.stop() == 0
+
+
+def test_a_connection_that_speaks_no_tls_leaves_its_place() -> None:
+    async def connect() -> tuple[int, bytes, int]:
+        connections = Connections(Settings.model_construct(request_head_s=60.0))
+        app = uvicorn.Config(lambda *_: None, ws="none", lifespan="off", log_config=None)
+        app.load()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE, KEY)
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            listener = TlsListener(
+                lambda: HttpProtocol(app, uvicorn.server.ServerState(), {}, connections=connections),
+                sock=sock,
+                ssl=context,
+                connections=connections,
+            )
+            trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
+            _, right = await asyncio.open_connection(*sock.getsockname(), ssl=trusted)
+            read, wrong = await asyncio.open_connection(*sock.getsockname())
+            wrong.write(b"GET / HTTP/1.1\r\n\r\n")
+            said = await read.read()
+            wrong.close()
+            counted = len(connections)
+            right.transport.abort()
+            while len(connections):
+                await asyncio.sleep(0)
+            listener.close()
+            await listener.wait_closed()
+        return counted, said, connections.lost
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        counted, said, lost = runner.run(connect())
+    assert counted == 1
+    assert not said.startswith(b"HTTP")
+    assert lost == 2
 
 
 def test_without_tls_there_is_no_answer(server: Live) -> None:

@@ -44,7 +44,7 @@ class ConnectionEntry:
     """
 
     address: str
-    end: Callable[[], None]
+    end: Callable[[], object]
     waiting_bytes: int = field(default=0, init=False)
 
 
@@ -85,7 +85,7 @@ class Connections:
         """Allow at most `limit` connections, where the settings allow more."""
         self._limit = min(self._limit, limit)
 
-    def admit(self, peer: str | None, end: Callable[[], None]) -> ConnectionEntry:
+    def admit(self, peer: str | None, end: Callable[[], object]) -> ConnectionEntry:
         """Count a new connection, on which no request has come yet.
 
         Args:

@@ -46,6 +46,9 @@ class HttpProtocol(HttpToolsProtocol):
     Args:
         config, server_state, app_state: uvicorn's.
         connections: those of the server, among which this one is counted; by itself without.
+
+    Attributes:
+        entry: of this connection among them; set before `connection_made` for one that is counted already.
     """
 
     _reader: ConnectionReader
@@ -64,7 +67,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.refused = False
         self._all = Connections(Settings.model_construct()) if connections is None else connections
         self._settings = self._all.settings
-        self._entry: ConnectionEntry | None = None
+        self.entry: ConnectionEntry | None = None
         self._in_head = True
         self._muted = False
         self._too_many = False
@@ -85,15 +88,23 @@ class HttpProtocol(HttpToolsProtocol):
         self._extensions = {RECEIVE_INTO: self._receive_into}
         transport.set_protocol(self._reader)
         self.transport: Any = LingeringTransport(transport, self)
+        if self.entry is not None:
+            self.entry.end = self.end
+        elif not self._is_admitted():
+            return
+        self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
+
+    def _is_admitted(self) -> bool:
+        """Whether there is a place for this connection; one without is told so, and ends."""
         try:
-            self._entry = self._all.admit(self.client[0] if self.client else None, self.end)
+            self.entry = self._all.admit(self.client[0] if self.client else None, self.end)
         except NotReadyError as error:
             if self._all.answers(self):
                 self.refuse(503, error)
             else:
-                transport.abort()
-            return
-        self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
+                self.transport.abort()
+            return False
+        return True
 
     def end(self) -> None:
         """Give the connection's place to another."""
@@ -111,11 +122,11 @@ class HttpProtocol(HttpToolsProtocol):
         self._rest = b""
         self._extensions.clear()  # which refers to this object
         self.transport.lost()
-        if self._entry is None:
+        if self.entry is None:
             self._all.answered(self)
         else:
-            self._all.leave(self._entry)
-            self._entry.end = lambda: None  # it refers to this object
+            self._all.leave(self.entry)
+            self.entry.end = lambda: None  # it refers to this object
 
     @property
     def answered_early(self) -> bool:
@@ -182,7 +193,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._rest += rest
         self.flow.pause_reading()
         self._flow.blocked = True
-        if self._entry is not None and not self._all.wait(self._entry, len(self._rest)):
+        if self.entry is not None and not self._all.wait(self.entry, len(self._rest)):
             self.transport.abort()
 
     def _end_of_piece(self, source: bytes | bytearray, at: int, size: int) -> int:
@@ -252,7 +263,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self._due = self.loop.call_later(self._settings.stall_s, self._body_is_late)
         elif waiting and self._due is None:
             self._due = self.loop.call_later(self._settings.request_head_s, self._head_is_late)
-        entry = self._entry
+        entry = self.entry
         if entry is not None and (waiting or entry.waiting_bytes) and not self._all.wait(entry, waiting):
             self.refuse(503, NotReadyError("requests: expected heads of a few KiB, as too many have begun, got more"))
 
@@ -336,8 +347,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._left = self._body_length()
         self._in_head, self._size = False, 0
         self._cancel_due()
-        if self._entry is not None:
-            self._all.begin(self._entry)
+        if self.entry is not None:
+            self._all.begin(self.entry)
         super().on_headers_complete()
 
     def _body_length(self) -> int | None:
@@ -390,8 +401,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             return
-        if self._entry is not None:
-            self._all.rest(self._entry)
+        if self.entry is not None:
+            self._all.rest(self.entry)
         if self._rest:
             rest, self._rest = self._rest, b""
             self.take(rest, len(rest))
