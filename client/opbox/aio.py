@@ -20,6 +20,7 @@ import itertools
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -44,7 +45,7 @@ from .exchange import OutgoingCall, Request, exchange
 from .gateway import Gateway
 from .http import Chunks, ServerAddress
 from .http_failures import Attempted, failure
-from .http_messages import Received, encode_call, read_reply
+from .http_messages import ReadReply, Received, encode_call, read_reply
 from .inference import Shapes, shape_answer, shape_query
 from .known_graphs import Document, GraphName, KnownGraphs, is_unknown
 from .operator.sending import has_own_code
@@ -245,13 +246,19 @@ class AsyncServer:
             MXNetError: the server refused.
             TransportError: it could not be reached.
         """
+        return await self.exchange(method, path, *encode_call(header, tensors), read_reply)
+
+    async def exchange(
+        self, method: str, path: str, headers: Mapping[str, str], chunks: Sequence[Any], read: ReadReply
+    ) -> Reply:
+        """Make a call whose body is written already; see `HttpTransport.exchange`."""
         patience, met, renewed = self._server.patience, self._gateway.met, False
         attempts = Attempts(method, path, patience, self._numbers, gateway_met=met)
         try:
             while True:
                 token = self._server.token
                 try:
-                    return await self._call(method, path, header, tensors, attempts)
+                    return await self._call(method, path, headers, chunks, read, attempts)
                 except AuthenticationError:
                     if self._stored and self._server.token == token:
                         self._server.use_token(token_store.read(self.address) or token)
@@ -270,16 +277,16 @@ class AsyncServer:
         self,
         method: str,
         path: str,
-        header: Mapping[str, Any] | None,
-        tensors: Arrays | None,
+        headers: Mapping[str, str],
+        chunks: Sequence[Any],
+        read: ReadReply,
         attempts: Attempts,
     ) -> Reply:
         server = self._server
         if self._client.is_closed:
             raise TransportError(f"{self.address}: the connection was closed; connect again")
-        own, chunks = encode_call(header, tensors)
-        call = OutgoingCall(method, path, server.headers, own, chunks, attempts, server.timeout, self.address)
-        steps = exchange(call, self._gateway, self._numbers, self._read)
+        call = OutgoingCall(method, path, server.headers, headers, chunks, attempts, server.timeout, self.address)
+        steps = exchange(call, self._gateway, self._numbers, partial(self._read, read))
         request = next(steps)
         while True:
             received = await self._round_trip(request, attempts)
@@ -313,11 +320,11 @@ class AsyncServer:
         came = response.num_bytes_downloaded
         return Received(response.status_code, response.reason_phrase, response.headers, bytearray(body), came)
 
-    def _read(self, received: Received, request: Request) -> Reply | MXNetError:
-        """Return opbox's reply, or its error; see `read_reply`."""
+    def _read(self, read: ReadReply, received: Received, request: Request) -> Reply | MXNetError:
+        """Return the server's reply, or its error."""
         reached = self._answered is not None
         place = request.method, request.path, request.sent
-        reply = read_reply(received, self.address, *place, tls=self._server.tls, reached=reached)
+        reply = read(received, self.address, *place, tls=self._server.tls, reached=reached)
         self._answered = time.monotonic()
         return reply
 

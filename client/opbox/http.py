@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import httpx
@@ -27,7 +28,7 @@ from .exchange import OutgoingCall, Request, exchange
 from .forks import AfterFork
 from .gateway import Gateway
 from .http_failures import Attempted, failure
-from .http_messages import Received, decompressed, encode_call, read_reply
+from .http_messages import ReadReply, Received, decompressed, encode_call, read_reply
 from .lean_transport import CHUNKS, LeanTransport, WholeBody
 from .proxies import proxy_for
 from .repeated_calls import Attempts, again
@@ -151,12 +152,24 @@ class HttpTransport(AfterFork):
         While the server restarts, or the connection breaks, it tries again: up to `patience` seconds, and not for a
         DELETE, as what that ends is gone with the server. A session's calls have numbers, so that they run once.
         """
+        return self.exchange(method, path, *encode_call(header, tensors), read_reply)
+
+    def exchange(
+        self, method: str, path: str, headers: Mapping[str, str], chunks: Sequence[Any], read: ReadReply
+    ) -> Reply:
+        """Make a call whose body is written already, and that `read` reads the answer of; else as `call`.
+
+        Args:
+            method, path: of its route.
+            headers, chunks: of the body, and its pieces.
+            read: returns the reply or the server's error, as `read_reply`.
+        """
         token, renewed = self._server.token, False
         attempts = Attempts(method, path, self._server.patience, self._numbers, gateway_met=self._gateway.met)
         try:
             while True:
                 try:
-                    return self._call(method, path, header, tensors, attempts)
+                    return self._call(method, path, headers, chunks, read, attempts)
                 except AuthenticationError:
                     if renewed or not self._has_another_token(token):
                         raise
@@ -202,17 +215,17 @@ class HttpTransport(AfterFork):
         self,
         method: str,
         path: str,
-        header: Mapping[str, Any] | None,
-        tensors: Mapping[str, np.ndarray[Any, Any]] | None,
+        headers: Mapping[str, str],
+        chunks: Sequence[Any],
+        read: ReadReply,
         attempts: Attempts,
     ) -> Reply:
         if self._closed:
             raise TransportError(f"{self.address}: the connection was closed; connect again")
-        own, chunks = encode_call(header, tensors)
         call = OutgoingCall(
-            method, path, self._server.headers, own, chunks, attempts, self._server.timeout, self.address
+            method, path, self._server.headers, headers, chunks, attempts, self._server.timeout, self.address
         )
-        steps = exchange(call, self._gateway, self._numbers, self._read)
+        steps = exchange(call, self._gateway, self._numbers, partial(self._read, read))
         request = next(steps)
         while True:
             received = self._round_trip(request, attempts)
@@ -246,11 +259,11 @@ class HttpTransport(AfterFork):
             raise again(TransportError(lost)) from error
         return Received(response.status_code, response.reason_phrase, response.headers, body, came)
 
-    def _read(self, received: Received, request: Request) -> Reply | MXNetError:
-        """Return opbox's reply, or its error; see `read_reply`."""
+    def _read(self, read: ReadReply, received: Received, request: Request) -> Reply | MXNetError:
+        """Return the server's reply, or its error."""
         reached = self._answered is not None
         place = request.method, request.path, request.sent
-        reply = read_reply(received, self.address, *place, tls=self._server.tls, reached=reached)
+        reply = read(received, self.address, *place, tls=self._server.tls, reached=reached)
         self._answered = time.monotonic()
         return reply
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from opbox_protocol.transport import Reply
 from .not_opbox import HttpAnswer, is_of_opbox, is_refusal_of_opbox, not_opbox_error
 from .repeated_calls import again
 
-__all__ = ["Received", "decompressed", "encode_call", "engine_seconds", "read_reply"]
+__all__ = ["ReadReply", "Received", "decompressed", "encode_call", "engine_seconds", "read_reply", "with_pause"]
 
 LONGEST_PAUSE_S = 10.0
 """Maximum seconds to wait for a server's Retry-After."""
@@ -45,6 +45,14 @@ class Received:
     headers: Mapping[str, str]
     body: Any
     came: int = 0
+
+
+class ReadReply(Protocol):
+    """Reads answers, as `read_reply` does."""
+
+    def __call__(
+        self, received: Received, address: str, method: str, path: str, sent: int, *, tls: bool, reached: bool
+    ) -> Reply | MXNetError: ...
 
 
 def encode_call(
@@ -109,7 +117,7 @@ def read_reply(
         )
     )
     if status in (429, 503):
-        raise _with_pause(error, received)
+        raise with_pause(error, received)
     raise again(error) if status in UNANSWERED and reached else error
 
 
@@ -132,7 +140,7 @@ def _reply(received: Received, method: str, path: str) -> Reply | MXNetError | N
             return None
         if not is_refusal_of_opbox(error):
             return None
-        return _with_pause(error_from_json(received.status, error), received)
+        return with_pause(error_from_json(received.status, error), received)
     if received.status >= 300:
         return None
     if length:
@@ -155,7 +163,7 @@ def _asks_for_tls(received: Received) -> bool:
     return b"https" in words or b"ssl-enabled" in words
 
 
-def _with_pause(refusal: MXNetError, received: Received) -> MXNetError:
+def with_pause(refusal: MXNetError, received: Received) -> MXNetError:
     """The error, with the seconds after which a server, or a gateway, wants the call to be made again."""
     pause = received.headers.get("Retry-After", "")
     if pause.isdecimal():

@@ -16,9 +16,9 @@ LAYERS = (
     # What knows nothing of operators and engines.
     "_lazy absent address attribute base batch_senders byte_counts call_numbers class_property command_places drawing "
     "engine engine_warnings exchange file_errors foreign forks freed gate gateway html http http_failures "
-    "http_messages imaging known_graphs lean_transport link_rates link_use live_display lr_scheduler misc name nesting "
-    "not_opbox notebook numpy_mode proxies registry repeated_calls request_writing script_errors session_scope sigterm "
-    "tensor_members token_store unfilled_places user_frames libinfo",
+    "http_messages imaging known_graphs lean_transport link_rates link_use live_display lr_scheduler misc "
+    "model_messages name nesting not_opbox notebook numpy_mode proxies registry repeated_calls request_writing "
+    "script_errors session_scope sigterm tensor_members token_store unfilled_places user_frames libinfo",
     "_schema python_operators",
     # The source of operators that users write.
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "
@@ -32,7 +32,7 @@ LAYERS = (
     "operator contrib random rtc runtime util",
     "aio callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress recordio rnn "
     "visualization",
-    "datasets executor_manager gradient_compression kvstore",
+    "datasets executor_manager gradient_compression kvstore serve",
     "module onnx contrib.onnx contrib.svrg_optimization contrib.svrg_optimization.svrg_module",
     "feed_forward model",
     "test_utils",
