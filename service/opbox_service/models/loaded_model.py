@@ -98,6 +98,7 @@ class LoadedModel:
         spend: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
         self._graph = network.graph
+        self._output_names = list(network.outputs) or network.graph.output_names
         self._backend = backend
         self._memory = memory
         graph, known = network.graph, network.graph.input_names
@@ -161,12 +162,12 @@ class LoadedModel:
             )
 
         self.inputs = [tensor(name, shape_of[name], type_of[name]) for name in names]
-        outputs = zip(graph.output_names, inferred.out_shapes, dtypes.out_types, strict=True)
+        outputs = zip(self._output_names, inferred.out_shapes, dtypes.out_types, strict=True)
         self.outputs = [tensor(*output) for output in outputs]
-        wrong = [name for name in config.outputs or () if name not in graph.output_names]
+        wrong = [name for name in config.outputs or () if name not in self._output_names]
         if wrong:
-            raise BadRequestError(f"outputs: {wrong[0]!r}: expected one of {', '.join(graph.output_names[:20])}")
-        self.default_outputs = config.outputs or graph.output_names
+            raise BadRequestError(f"outputs: {wrong[0]!r}: expected one of {', '.join(self._output_names[:20])}")
+        self.default_outputs = config.outputs or self._output_names
 
     def infer(
         self,
@@ -250,7 +251,7 @@ class LoadedModel:
         """Run the network on one request's tensors."""
         with self._running(self._shapes(tensors)) as plan:
             backend: Any = self._backend
-            wanted = [self._graph.output_names.index(name) for name in outputs]
+            wanted = [self._output_names.index(name) for name in outputs]
             limit.check("the outputs", [plan.bound.outputs[i] for i in wanted])
             for name, array in plan.inputs.items():
                 backend.write(array, tensors[name])
@@ -299,7 +300,7 @@ class LoadedModel:
             plan.bound.forward(is_train=False, parameters=0)
             names = {name for entry in entries for name in entry.outputs}
             values = {}
-            for i, name in enumerate(self._graph.output_names):
+            for i, name in enumerate(self._output_names):
                 if name in names:
                     values[name] = np.array(backend.get(plan.bound.outputs[i]))
                     if values[name].ndim <= axis or values[name].shape[axis] != size:
@@ -350,10 +351,10 @@ class LoadedModel:
         if extra:
             names = ", ".join(served.name for served in self.inputs) or "none"
             raise BadRequestError(f"input {extra[0]!r} is none of the model's: expected {names}")
-        unknown = [name for name in outputs if name not in self._graph.output_names]
+        unknown = [name for name in outputs if name not in self._output_names]
         if unknown:
             raise BadRequestError(
-                f"output {unknown[0]!r} is none of the model's: expected {', '.join(self._graph.output_names[:20])}"
+                f"output {unknown[0]!r} is none of the model's: expected {', '.join(self._output_names[:20])}"
             )
 
     def _plan(self, like: Mapping[str, tuple[tuple[int, ...], Any]]) -> _ModelPlan:

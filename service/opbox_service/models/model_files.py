@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -47,12 +47,14 @@ class ModelNetwork:
         params: arrays by argument and auxiliary state.
         shapes: of inputs, as an ONNX file has them; -1 for a length that varies.
         types: of inputs.
+        outputs: names that take the place of the graph's own; empty where those stand.
     """
 
     graph: Graph
     params: Mapping[str, Array]
     shapes: Mapping[str, tuple[int, ...]]
     types: Mapping[str, np.dtype[Any]]
+    outputs: Sequence[str] = ()
 
 
 def find_files(folder: Path) -> ModelFiles:
@@ -98,7 +100,7 @@ def _stamp(paths: list[Path]) -> str:
 
 
 def read_files(files: ModelFiles, *, max_nodes: int, max_edges: int) -> ModelNetwork:
-    """Read a version's network.
+    """Read a network from its two files.
 
     Raises:
         BadRequestError, GraphError, …: a file is damaged, or not what its name says.

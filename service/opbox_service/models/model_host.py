@@ -15,6 +15,7 @@ from ..settings import Settings
 from .loaded_model import LoadedModel
 from .model_config import ModelConfig
 from .model_files import find_files, read_files, read_labels
+from .onnx_files import read_onnx
 from .reference import ModelKey, ModelReference
 
 __all__ = ["ModelHost"]
@@ -75,7 +76,8 @@ class ModelHost:
         device = self._check_device(config.device, settings)
         try:
             files = find_files(folder)
-            network = read_files(files, max_nodes=settings.max_nodes, max_edges=settings.max_edges)
+            limits = {"max_nodes": settings.max_nodes, "max_edges": settings.max_edges}
+            network = read_files(files, **limits) if files.onnx is None else read_onnx(files.onnx, **limits)
             unchanged = find_files(folder).stamp == files.stamp == reference.stamp
         except OSError as error:
             raise NotReadyError(f"model {reference.name!r}: a file cannot be read ({error.strerror})") from None
