@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from opbox_ops.backend import Backend, backend_for
 from opbox_ops.cpu.computes import product
@@ -27,6 +28,8 @@ from tests.machine import compile_errors, has_avx512_core, has_onednn, has_vecto
 DEVICES = ("cpu", "gpu")
 os.environ.setdefault("OPBOX_GPU_SELFCHECK_S", "0")
 """The tests check every kernel themselves; those of the self-check say how long it may take."""
+settings.register_profile("opbox", deadline=None)  # no test asserts times: a busy machine is no fault
+settings.load_profile("opbox")
 
 
 @cache

@@ -21,6 +21,8 @@ import pytest
 
 from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
+from opbox_service.settings import Settings
+from opbox_service.worker.walls import walls_of
 from tests.contract.live import SLOW, Live
 from tests.contract.test_access import wait_for
 from tests.machine import needs_onednn
@@ -52,7 +54,11 @@ def test_it_says_that_it_starts_and_that_it_stops(start: Callable[..., Live], is
     text = Path(server.log.name).read_text()
     assert "Traceback" not in text
     gpu = gpu_description().line
-    assert [entry["event"] for entry in log(server)[1:]] == [
+    walls = walls_of(Settings.model_construct())
+    events = [str(entry["event"]) for entry in log(server)[1:]]
+    # What others have left in the machine's temporary folder is told, too.
+    assert [event for event in events if not event.startswith("entries of the temporary folder")] == [
+        *([walls.line, *walls.missing] if isolation == "process" else []),
         f"the CPU computes by {cpu_description().line}",
         *([f"GPU: {gpu}"] if gpu else []),
         "stopping, waiting for 0 calls, 20 s at most (Ctrl-C again stops at once)",

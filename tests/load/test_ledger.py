@@ -38,18 +38,19 @@ def used(engine: Engine, owner: str) -> int:
     return engine.ledger.of(owner, "cpu").used
 
 
-def test_an_idle_plan_is_whose_call_was_the_last(engine: Engine) -> None:
+def test_an_idle_plan_is_its_owners(engine: Engine) -> None:
     forward(engine, "ann")
     nbytes = used(engine, "ann")
     assert 16 * MIB <= nbytes <= 48 * MIB
     for _ in range(3):
         forward(engine, "bob")
-        assert (used(engine, "ann"), used(engine, "bob")) == (0, nbytes)
+        assert (used(engine, "ann"), used(engine, "bob")) == (nbytes, nbytes)
     forward(engine, "ann")
-    assert (used(engine, "ann"), used(engine, "bob")) == (nbytes, 0)
+    assert (used(engine, "ann"), used(engine, "bob")) == (nbytes, nbytes)
     engine.runner.close()
-    assert used(engine, "ann") == 0
-    assert engine.ledger.of("ann", "cpu").idle == 0
+    for owner in ("ann", "bob"):
+        assert used(engine, owner) == 0
+        assert engine.ledger.of(owner, "cpu").idle == 0
 
 
 @pytest.mark.parametrize("owner", ["ann", "bob"])
