@@ -35,14 +35,16 @@ class Task:
         graph_seconds: processor time that reading, inferring or compiling one graph may take.
 
     Attributes:
+        came: when the call came, by time.monotonic.
         stopped: what the call is to be answered, when it has been stopped; read at each checkpoint.
         turn: the turn that it runs in, where calls take turns.
     """
 
-    __slots__ = ("_graph_end", "_lock", "_look", "_nodes", "_on_stop", "graph_seconds", "stopped", "turn")
+    __slots__ = ("_graph_end", "_lock", "_look", "_nodes", "_on_stop", "came", "graph_seconds", "stopped", "turn")
 
     def __init__(self, graph_seconds: float = float("inf")) -> None:
         self.graph_seconds = graph_seconds
+        self.came = time.monotonic()
         self.stopped: MXNetError | None = None
         self.turn: Turn | None = None
         self._on_stop: Callable[[], None] | None = None

@@ -11,8 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from opbox_protocol.errors import BadRequestError, MXNetError, QuotaError
-from opbox_service.models.batching import Batcher, WaitingRequest
+from opbox_protocol.errors import BadRequestError, MXNetError, NotReadyError, QuotaError
+from opbox_service.models.batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
 from opbox_service.models.loaded_model import batch_sizes
 from opbox_service.models.model_config import ModelConfig
 from opbox_service.task import Task, running
@@ -55,18 +55,26 @@ class Requests:
         self.answered = threading.Semaphore(0)
         self.clock = 0
 
-    def send(self, owner: str, examples: int = 1, key: tuple[Any, ...] = (), task: Task | None = None) -> None:
+    def send(
+        self,
+        owner: str,
+        examples: int = 1,
+        key: tuple[Any, ...] = (),
+        task: Task | None = None,
+        wishes: QueueWishes = NO_WISHES,
+        name: str = "",
+    ) -> None:
         self.clock += 1
 
         def take(outputs: dict[str, Any]) -> None:
-            self.answers.append(owner)
+            self.answers.append(name or owner)
             self.answered.release()
 
         def fail(error: Exception) -> None:
             self.errors.append(error)
             self.answered.release()
 
-        entry = WaitingRequest(owner, {}, examples, take, fail, [], task, key, float(self.clock))
+        entry = WaitingRequest(owner, {}, examples, take, fail, [], task, key, float(self.clock), wishes)
 
         def work(turn: Turn) -> None:
             own = Task()
@@ -134,6 +142,35 @@ def test_other_shapes_run_apart_and_large_requests_wait_for_place(model: Recordi
         model.go_on.release()
     requests.wait(5)
     assert model.runs == [["first"], ["ann", "eve"], ["bob"], ["kim"]]
+
+
+def test_a_priority_orders_the_requests_of_one_owner(model: Recording) -> None:
+    requests = begin(model, max_batch=1)
+    for number, priority in enumerate((0, 2, 1, 0, 2)):
+        requests.send("ann", wishes=QueueWishes(priority), name=f"{priority} {number}")
+    requests.send("bob", name="bob")
+    for _ in range(7):
+        model.go_on.release()
+    requests.wait(7)
+    assert [name for name in requests.answers if name not in ("first", "bob")] == ["1 2", "2 1", "2 4", "0 0", "0 3"]
+    assert requests.answers.index("bob") < 6, "a priority is nothing to other owners"
+
+
+def test_a_request_that_has_waited_for_too_long_does_not_run(model: Recording) -> None:
+    requests = begin(model)
+    requests.send("ann", wishes=QueueWishes(timeout_us=1))  # came at second 2 of the clock that began with the machine
+    requests.send("bob")
+    requests.send("ann", wishes=QueueWishes(timeout_us=10**15))
+    model.go_on.release()
+    model.go_on.release()
+    requests.wait(4)
+    assert sorted(model.runs[1]) == ["ann", "bob"]
+    (error,) = requests.errors
+    assert isinstance(error, NotReadyError)
+    assert str(error) == (
+        "model 'm': expected a run within the 1 us of parameters.timeout, got none in that time: allow more, or try "
+        "again in a moment"
+    )
 
 
 def test_a_full_queue_refuses(model: Recording) -> None:

@@ -86,6 +86,15 @@ def test_outputs_as_bytes_by_default(server: Live) -> None:
     assert int(answer.headers["Inference-Header-Content-Length"]) + 4 * 3 * CLASSES == len(answer.content)
 
 
+@pytest.mark.parametrize("model", ["plain", "batched"])
+def test_priority_and_timeout(server: Live, model: str) -> None:
+    wishes = {"priority": 1, "timeout": 10**15, "sequence_id": 0, "sequence_start": False, "sequence_end": False}
+    assert infer(server, model, in_json(parameters=wishes)).status_code == 200
+    late = infer(server, model, in_json(parameters={"timeout": 1}))  # it has come through two processes
+    assert late.status_code == 503
+    assert late.json()["error"].startswith(f"model {model!r}: expected a run within the 1 us of parameters.timeout")
+
+
 def test_versions(server: Live) -> None:
     newest = infer(server, "versions", in_json()).json()
     assert newest["model_version"] == "2"
@@ -129,6 +138,22 @@ def test_classification(server: Live) -> None:
         (in_json(outputs=[{"name": "softmax_output", "parameters": {"classification": 0}}]),
          "outputs: 'softmax_output': classification: expected a number of classes, got 0"),
         (in_json(outputs="softmax_output"), "outputs: expected a list, got 'softmax_output'"),
+        (in_json(parameters={"priority": -1}), "parameters.priority: expected 0 or more, got -1"),
+        (in_json(parameters={"priority": "high"}), "parameters.priority: expected an integer, got 'high'"),
+        (in_json(parameters={"timeout": 0.5}), "parameters.timeout: expected an integer, got 0.5"),
+        (in_json(parameters={"timeout": 10**16}),
+         "parameters.timeout: expected 1000000000000000 or less, got 10000000000000000"),
+        (in_json(parameters={"binary_data_output": 1}), "parameters.binary_data_output: expected true or false, got 1"),
+        (in_json(parameters={"sequence_id": 5}),
+         "parameters.sequence_id: expected 0, as sequences are not served, got 5"),
+        (in_json(parameters={"sequence_start": True}),
+         "parameters.sequence_start: expected false, as sequences are not served, got True"),
+        (in_json(parameters={"sequence_end": True}),
+         "parameters.sequence_end: expected false, as sequences are not served, got True"),
+        (in_json(parameters={"temperature": 1}),
+         "parameters: unknown field 'temperature': expected binary_data_output, priority, timeout, sequence_id, "
+         "sequence_start, sequence_end"),
+        (in_json(parameters=[1]), "parameters: expected an object, got [1]"),
         ({"inputs": [{**TENSOR, "datatype": "BYTES", "data": ["a"]}]}, "datatype"),
     ],
 )  # fmt: skip

@@ -22,7 +22,7 @@ from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..quota import Budget, MeteredBackend
 from ..task import current, graph_budget
-from .batching import Batcher, WaitingRequest
+from .batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
 from .statistics import ModelStatistics
@@ -97,6 +97,7 @@ class LoadedModel:
         labels: Sequence[str] = (),
         spend: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
+        self._name = name
         self._graph = network.graph
         self._output_names = list(network.outputs) or network.graph.output_names
         self._backend = backend
@@ -177,6 +178,7 @@ class LoadedModel:
         take: Callable[[dict[str, Array]], None],
         fail: Callable[[Exception], None],
         limit: AnswerLimit,
+        wishes: QueueWishes = NO_WISHES,
     ) -> None:
         """Run the network on a request's tensors; together with other requests, if the model's file says so.
 
@@ -187,13 +189,18 @@ class LoadedModel:
             take: gets them, in this thread or another; they are valid while it runs.
             fail: gets an error that the request ends with after this has returned.
             limit: how large they may be.
+            wishes: its priority, and how long it may wait.
 
         Raises:
             BadRequestError: an input is missing or nobody's, or has another type or shape; an output is unknown.
+            NotReadyError: it has waited for too long.
             QuotaError: too many requests wait for the model.
         """
         begun = time.monotonic()
+        task = current()
+        came = begun if task is None else task.came
         try:
+            wishes.check(self._name, came)
             self._check(tensors, outputs)
             examples = self._examples(tensors)
             if self._batcher is None or examples > self._sizes[-1]:
@@ -202,10 +209,10 @@ class LoadedModel:
                 finally:
                     self._spend(owner, time.monotonic() - begun)
                 self.statistics.ran(examples, time.monotonic() - begun)
-                self.statistics.succeeded(examples, 0.0, time.monotonic() - begun)
+                self.statistics.succeeded(examples, begun - came, time.monotonic() - came)
                 return
         except BaseException:
-            self.statistics.failed(time.monotonic() - begun)
+            self.statistics.failed(time.monotonic() - came)
             raise
 
         def bounded(values: dict[str, Array]) -> None:
@@ -213,13 +220,13 @@ class LoadedModel:
             take(values)
 
         def count_failed(error: Exception) -> None:
-            self.statistics.failed(time.monotonic() - begun)
+            self.statistics.failed(time.monotonic() - came)
             fail(error)
 
         axis = self._axis or 0
         key = tuple(tensors[one.name].shape[:axis] + tensors[one.name].shape[axis + 1 :] for one in self.inputs)
         self._batcher.join(
-            WaitingRequest(owner, tensors, examples, bounded, count_failed, outputs, current(), key, begun)
+            WaitingRequest(owner, tensors, examples, bounded, count_failed, outputs, task, key, came, wishes)
         )
 
     def _examples(self, tensors: Mapping[str, Array]) -> int:

@@ -10,12 +10,14 @@ from pydantic import BaseModel, Field, RootModel, SkipValidation
 from opbox_protocol.errors import BadRequestError
 
 from ..carriers import Answer, Call, Done
+from ..models.batching import QueueWishes
 from ..models.classes import top_classes
 from ..models.configuration import configuration
 from ..models.repository import ModelState
 from ..validation import Strict
 from .health import Place
 from .models import Body, Tensor, TensorBody
+from .request_parameters import RequestParameters
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -61,9 +63,7 @@ class InferRequest(TensorBody):
     id: str | None = Field(default=None, max_length=256, description="Comes back with the answer.")
     inputs: SkipValidation[list[Tensor]] = Field(default=[], description="By input of the model.")
     outputs: list[RequestedOutput] | None = Field(default=None, description="Those that are wanted; by default all.")
-    parameters: dict[str, Any] = Field(
-        default={}, description="`binary_data_output`: whether outputs come as bytes where they do not say."
-    )
+    parameters: RequestParameters = RequestParameters()
 
 
 class InferenceAnswer(BaseModel):
@@ -201,7 +201,7 @@ def infer(engine: Engine, call: Call, done: Done) -> None:
     assert reference is not None
     model = engine.models.get(reference)
     asked = body.outputs if body.outputs is not None else [RequestedOutput(name=name) for name in model.default_outputs]
-    by_default = body.parameters.get("binary_data_output", False)
+    by_default = body.parameters.binary_data_output
     in_bytes = frozenset(one.name for one in asked if one.parameters.get("binary_data", by_default))
     classes = {one.name: _classes(one) for one in asked if "classification" in one.parameters}
     for one in asked:
@@ -214,7 +214,9 @@ def infer(engine: Engine, call: Call, done: Done) -> None:
         best = {name: top_classes(name, outputs[name], count, model.labels) for name, count in classes.items()}
         done(Answer(header, {**outputs, **best}, inferred=in_bytes))
 
-    model.infer(call.owner, call.tensors, list(dict.fromkeys(one.name for one in asked)), take, done, call.limit)
+    wishes = QueueWishes(body.parameters.priority, body.parameters.timeout)
+    names = list(dict.fromkeys(one.name for one in asked))
+    model.infer(call.owner, call.tensors, names, take, done, call.limit, wishes)
 
 
 def _check_parameters(output: RequestedOutput) -> None:
