@@ -9,6 +9,8 @@ import numpy as np
 import opbox as mx
 
 FEATURES, CLASSES = 4, 3
+ROUNDING = 1e-6
+"""A product of many rows adds in another order than one of 1 row: units in the last place of values below 1."""
 
 
 def perceptron(scale: float = 1.0) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray]]:

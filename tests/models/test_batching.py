@@ -18,10 +18,7 @@ from opbox_service.models.model_config import ModelConfig
 from opbox_service.task import Task, running
 from opbox_service.turns import Job, Turn, Turns
 from tests.contract.live import Live
-from tests.models.folders import CLASSES, FEATURES, expected
-
-ROUNDING = 1e-6
-"""A product of 8 rows adds in another order than one of 1 row: units in the last place of values below 1."""
+from tests.models.folders import CLASSES, FEATURES, ROUNDING, expected
 
 
 class Recording:

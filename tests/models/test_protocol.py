@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ import pytest
 
 from tests.contract.live import TOKENS, Live
 from tests.models.conftest import INPUT, PATIENCE_S, index
-from tests.models.folders import CLASSES, FEATURES, expected, perceptron, save
+from tests.models.folders import CLASSES, FEATURES, ROUNDING, expected, perceptron, save
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
+LISTS_ALL = {"Accept-Encoding": "gzip, deflate, br"}
 TENSOR = {"name": "data", "shape": list(X.shape), "datatype": "FP32"}
 
 
@@ -84,6 +87,27 @@ def test_values_in_json_and_in_bytes(server: Live, in_bytes: bool, out_bytes: bo
 def test_outputs_as_bytes_by_default(server: Live) -> None:
     answer = infer(server, "plain", in_json(parameters={"binary_data_output": True}))
     assert int(answer.headers["Inference-Header-Content-Length"]) + 4 * 3 * CLASSES == len(answer.content)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_compressed_both_ways(server: Live, coding: str) -> None:
+    x = np.repeat(X, 2000, axis=0)
+    tensor = {**TENSOR, "shape": list(x.shape), "parameters": {"binary_data_size": x.nbytes}}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    compress = {"gzip": gzip.compress, "deflate": zlib.compress}[coding]
+    headers = {
+        "Content-Encoding": coding,
+        "Accept-Encoding": coding,
+        "Inference-Header-Content-Length": str(len(head)),
+    }
+    body = compress(head + x.tobytes())
+    answer = server.clients["ann"].post("/v2/models/plain/infer", content=body, headers=headers)
+    assert (answer.status_code, answer.headers["content-encoding"]) == (200, coding), answer.text
+    assert answer.num_bytes_downloaded < 4 * CLASSES * len(x) / 4
+    values = np.frombuffer(answer.content[int(answer.headers["Inference-Header-Content-Length"]) :], np.float32)
+    np.testing.assert_allclose(values.reshape(-1, CLASSES)[:3], expected(X), rtol=0, atol=ROUNDING)
+    several = server.clients["ann"].post("/v2/models/plain/infer", content=body, headers=headers | LISTS_ALL)
+    assert "content-encoding" not in several.headers
 
 
 @pytest.mark.parametrize("model", ["plain", "batched"])

@@ -1,17 +1,24 @@
-"""Content codings of bodies and answers: zstd for all of them, where the package zstandard is installed."""
+"""Content codings of bodies and answers: gzip and deflate, and zstd where the package zstandard is installed."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import zlib
+from collections.abc import Callable
+from typing import TypeVar
 
 from opbox_protocol import zstd
 from opbox_protocol.errors import EncodingError, LimitError
 
 from ..carriers import RawResponse
 
-__all__ = ["WORTH_ZSTD", "coding_of", "content_size", "decompress", "prefers_zstd", "shrunk"]
+__all__ = ["WINDOW_BITS", "WORTH_ZSTD", "asked_coding", "coding_of", "content_size", "decompress", "deflated"]
+__all__ += ["in_thread", "prefers_zstd", "shrunk"]
 
+T = TypeVar("T")
+WINDOW_BITS = {"gzip": 31, "deflate": 15}
+"""By coding: zlib's number for its window and its header."""
 WORTH_ZSTD = 1 << 15
 """Answers of at least this many bytes are compressed with zstd if the client prefers that."""
 WORTHWHILE = 0.9
@@ -29,10 +36,12 @@ def coding_of(headers: dict[bytes, bytes]) -> str | None:
     text = headers.get(b"content-encoding", b"").strip().lower()
     if text in (b"", b"identity"):
         return None
-    if text == zstd.CODING.encode() and zstd.is_available():
-        return zstd.CODING
-    taken = "zstd or none" if zstd.is_available() else "none, as the package zstandard is not installed here"
-    raise EncodingError(f"Content-Encoding: expected {taken}, got {text.decode('latin-1')[:40]!r}")
+    coding = text.decode("latin-1")
+    if coding in WINDOW_BITS or (coding == zstd.CODING and zstd.is_available()):
+        return coding
+    missing = "" if zstd.is_available() else " (zstd needs the package zstandard, which is not installed here)"
+    taken = ", ".join([*([zstd.CODING] if zstd.is_available() else []), *WINDOW_BITS])
+    raise EncodingError(f"Content-Encoding: expected {taken} or none{missing}, got {coding[:40]!r}")
 
 
 def prefers_zstd(headers: dict[bytes, bytes]) -> bool:
@@ -43,6 +52,12 @@ def prefers_zstd(headers: dict[bytes, bytes]) -> bool:
     rows = [_QUALITY.fullmatch(row.strip()) for row in text.lower().split(b",")]
     qualities = {row[1]: float(row[2] or 1) for row in rows if row is not None}
     return qualities.get(b"zstd", 0.0) > qualities.get(b"identity", 1.0)
+
+
+def asked_coding(headers: dict[bytes, bytes]) -> str | None:
+    """Return gzip or deflate if Accept-Encoding names that alone: libraries list all that they know by themselves."""
+    text = headers.get(b"accept-encoding", b"").strip().lower().decode("latin-1")
+    return text if text in WINDOW_BITS else None
 
 
 def content_size(body: memoryview | bytes, limit: int) -> int:
@@ -68,12 +83,22 @@ async def decompress(body: memoryview | bytes, target: memoryview) -> None:
         WireError: see zstd.decompress.
     """
     stopped = False
-    thread = asyncio.ensure_future(asyncio.to_thread(zstd.decompress, body, target, lambda: stopped))
-    try:
-        await asyncio.shield(thread)
-    except asyncio.CancelledError:
+
+    def stop() -> None:
+        nonlocal stopped
         stopped = True
-        await asyncio.wait([thread])  # until then it writes
+
+    await in_thread(lambda: zstd.decompress(body, target, lambda: stopped), stop)
+
+
+async def in_thread(work: Callable[[], T], stop: Callable[[], None] = lambda: None) -> T:
+    """Have a thread work on buffers. A caller that is cancelled calls `stop`, and waits until the thread has ended."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        stop()
+        await asyncio.wait([thread])  # until then it reads and writes
         raise
 
 
@@ -86,3 +111,18 @@ def _shrunk(response: RawResponse) -> bytes | None:
     if zstd.sample(response.parts).ratio > WORTHWHILE:
         return None
     return b"".join(zstd.compress(response.parts))
+
+
+async def deflated(response: RawResponse, coding: str, level: int) -> bytes:
+    """Return an answer's body compressed with gzip or deflate. A thread does it."""
+    return await in_thread(lambda: _deflated(response, coding, level))
+
+
+def _deflated(response: RawResponse, coding: str, level: int) -> bytes:
+    compressor = zlib.compressobj(level, wbits=WINDOW_BITS[coding])
+    pieces = [
+        compressor.compress(memoryview(part)[at : at + zstd.PIECE])
+        for part in response.parts
+        for at in range(0, len(part), zstd.PIECE)
+    ]
+    return b"".join([*pieces, compressor.flush()])

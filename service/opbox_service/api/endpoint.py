@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from opbox_protocol.errors import CancelledError, LimitError, MXNetError, NotReadyError, QuotaError
+from opbox_protocol.zstd import CODING as ZSTD_CODING
 
 from ..accounting.accounts import USUAL_URGENCY
 from ..accounting.books import Books
@@ -27,14 +28,24 @@ from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
 from .body_parts import BodyPart, BodyParts, StalePartError, part_of
-from .encodings import WORTH_ZSTD, coding_of, content_size, decompress, prefers_zstd, shrunk
+from .encodings import WORTH_ZSTD, asked_coding, coding_of, content_size, decompress, deflated, prefers_zstd, shrunk
 from .http_protocol import RECEIVE_INTO
+from .inflating import inflate
 from .kept_answers import KeptAnswers, NumberedCall
 from .later import Later, received, still_running, wait_of
 from .metrics import Metrics
 from .receiving import content_length, copy, drop_body, header_length, non_finite, receive_into, receive_small
 from .request_context import Disconnected, Receive, RequestContext, Scope, Send
-from .sending import WORTH_COMPRESSING, asks_for_graph, send_answer, send_compressed, send_stream, sentence, takes_gzip
+from .sending import (
+    WORTH_COMPRESSING,
+    asks_for_graph,
+    level_of,
+    send_answer,
+    send_compressed,
+    send_stream,
+    sentence,
+    takes_gzip,
+)
 
 __all__ = ["ApiState", "Endpoint"]
 
@@ -113,8 +124,8 @@ class Endpoint:
             part = part_of(headers, length, name)
             total = length if part is None else part.total
             self._check_length(total)
-            packed = coding_of(headers) is not None
-            request.header_length = header_length(headers, None if packed else total, self._settings)
+            packed = coding_of(headers)
+            request.header_length = header_length(headers, None if packed is not None else total, self._settings)
             accept = headers.get(b"accept", b"")
             request.binary = request.header_length is not None or b"application/octet-stream" in accept
             request.non_finite = non_finite(accept)
@@ -144,8 +155,8 @@ class Endpoint:
                             request.body = await self._body(request, length, headers, receive, into, body.take)
                             context.whole, context.since = True, time.perf_counter()
                             context.received = len(request.view)
-                            if packed:
-                                await self._decompress(request, body.take)
+                            if packed is not None:
+                                await self._decompress(request, packed, body.take)
                             response = await self._call(request, receive, later)
                     finally:
                         self.count(identity.owner, -body.counted)
@@ -177,6 +188,12 @@ class Endpoint:
             elif size >= WORTH_ZSTD and prefers_zstd(headers):
                 compressed = await shrunk(response)
                 await send_answer(context, response, send, self._settings.stall_s, compressed)
+                return
+            elif (
+                route.runs_on is RunsOn.MODEL_WORKER and size >= WORTH_COMPRESSING and (asked := asked_coding(headers))
+            ):
+                compressed = await deflated(response, asked, level_of(size))
+                await send_answer(context, response, send, self._settings.stall_s, compressed, asked)
                 return
             elif size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
                 await send_compressed(context, response, send, self._settings.stall_s)
@@ -228,7 +245,7 @@ class Endpoint:
         receive: Receive,
         into: Callable[[memoryview, Receive], Awaitable[None]],
         bytes_of_request: _Bodies,
-        packed: bool,
+        packed: str | None,
         later: Later,
     ) -> RawResponse:
         """Receive a part of a body; the last one makes the call."""
@@ -258,26 +275,35 @@ class Endpoint:
         try:
             request.body, request.worker = body.lease, body.worker
             context.since = time.perf_counter()
-            if packed:
-                await self._decompress(request, bytes_of_request.take)
+            if packed is not None:
+                await self._decompress(request, packed, bytes_of_request.take)
             return await self._call(request, receive, later)
         finally:
             self.count(request.owner, -body.total - (bytes_of_request.counted - counted))
 
-    async def _decompress(self, request: RawRequest, take: Callable[[int], None]) -> None:
+    async def _decompress(self, request: RawRequest, coding: str, take: Callable[[int], None]) -> None:
         """Put a compressed body's content in its place; `take` counts it as the owner's."""
+        limit = self._settings.max_body_bytes
         try:
-            size = content_size(request.view, self._settings.max_body_bytes)
-            take(size)
-            content = self._pool.lease(request, size)
-            try:
-                await decompress(request.view, content.view)
-            except BaseException:
-                content.release()
-                raise
+            if coding != ZSTD_CODING:
+                content = await inflate(request.view, coding, limit, lambda n: self._pool.lease(request, n), take)
+            else:
+                content = await self._unpacked(request, take)
         finally:
             request.release()
         request.body = content
+
+    async def _unpacked(self, request: RawRequest, take: Callable[[int], None]) -> Lease:
+        """The content of a body that is a zstd frame."""
+        size = content_size(request.view, self._settings.max_body_bytes)
+        take(size)
+        content = self._pool.lease(request, size)
+        try:
+            await decompress(request.view, content.view)
+        except BaseException:
+            content.release()
+            raise
+        return content
 
     async def _call(self, request: RawRequest, receive: Receive, later: Later | None) -> RawResponse:
         """Make a call; one with a number runs once, however often it comes."""

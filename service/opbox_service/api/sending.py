@@ -22,6 +22,7 @@ from .request_context import Disconnected, Receive, RequestContext, Send
 __all__ = [
     "WORTH_COMPRESSING",
     "asks_for_graph",
+    "level_of",
     "send_answer",
     "send_compressed",
     "send_stream",
@@ -75,10 +76,14 @@ def asks_for_graph(body: memoryview | bytes) -> bool:
         return False
 
 
+def level_of(size: int) -> int:
+    """The level of compression for an answer of so many bytes."""
+    return 6 if size < WORTH_HASTE else 1
+
+
 async def send_compressed(context: RequestContext, response: RawResponse, send: Send, stall_s: float) -> None:
     """Send JSON or text by gzip; it is made by a thread, as other requests are to have their turn meanwhile."""
-    level = 6 if response.size < WORTH_HASTE else 1
-    body = await asyncio.to_thread(gzip.compress, response.body, level, mtime=0)
+    body = await asyncio.to_thread(gzip.compress, response.body, level_of(response.size), mtime=0)
     context.sent = len(body)
     headers = [
         (b"content-length", b"%d" % len(body)),
@@ -141,9 +146,14 @@ async def _disconnect(receive: Receive) -> None:
 
 
 async def send_answer(
-    context: RequestContext, response: RawResponse, send: Send, stall_s: float, compressed: bytes | None = None
+    context: RequestContext,
+    response: RawResponse,
+    send: Send,
+    stall_s: float,
+    compressed: bytes | None = None,
+    coding: str = CODING,
 ) -> None:
-    """Send an answer, in place of its body the same compressed with zstd if that is given."""
+    """Send an answer, in place of its body the same compressed with `coding` if that is given."""
     body = response.body if compressed is None else compressed
     size = len(body)
     headers = [
@@ -157,7 +167,7 @@ async def send_answer(
         headers.append((b"content-type", b"application/octet-stream"))
         headers.append((_HEADER_LENGTH, b"%d" % response.header_length))
     if compressed is not None:
-        headers += [(b"content-encoding", CODING.encode()), (b"vary", b"Accept-Encoding")]
+        headers += [(b"content-encoding", coding.encode()), (b"vary", b"Accept-Encoding")]
         context.sent = size
     context.started = True
     if context.since:
