@@ -13,6 +13,8 @@ __all__ = [
     "CHECKPOINT",
     "CHECKPOINTS",
     "COMMANDS",
+    "CUDA_MEMORY",
+    "CUDA_MEMORY_REGION",
     "DATASET",
     "DATASETS",
     "DEVICES",
@@ -44,6 +46,8 @@ __all__ = [
     "SESSION",
     "SESSIONS",
     "SESSION_GRAPHS",
+    "SYSTEM_MEMORY",
+    "SYSTEM_MEMORY_REGION",
     "USAGE",
 ]
 
@@ -87,6 +91,10 @@ MODELS_STATISTICS = "/v2/models/stats"
 REPOSITORY_INDEX = "/v2/repository/index"
 MODEL_LOAD = "/v2/repository/models/{model}/load"
 MODEL_UNLOAD = "/v2/repository/models/{model}/unload"
+SYSTEM_MEMORY = "/v2/systemsharedmemory"
+SYSTEM_MEMORY_REGION = "/v2/systemsharedmemory/region/{region}"
+CUDA_MEMORY = "/v2/cudasharedmemory"
+CUDA_MEMORY_REGION = "/v2/cudasharedmemory/region/{region}"
 
 GRAPH_PREFIX = "sha256:"
 """A graph that was sent before is named by this and its hash (`symbol_json.content_hash`)."""

@@ -26,6 +26,7 @@ from .carriers import Answer, Done
 from .checkpoint_store import FileCheckpoints
 from .dataset_store import FileDatasets
 from .models.repository import ModelRepository
+from .models.shared_memory import SharedMemory
 from .routes.health import ServedModels
 from .routes.page import TAG as PAGE
 from .routes.route import RouteTable
@@ -187,7 +188,9 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         await books.stop(pool.device_times)
 
     traffic = Traffic()
-    served = ModelServing(pool, ModelRepository(settings.models), PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES)
+    memory = SharedMemory(settings.shared_memory, settings.max_shared_memory_regions)
+    repository = ModelRepository(settings.models)
+    served = ModelServing(pool, repository, memory, PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES)
     watched = Events(pool, routes, settings, traffic, books.history)
     server = ApiProcess(pool, routes, metrics, watched, books, tokens, served)
     endpoint = Endpoint(server, settings, metrics, books)

@@ -23,6 +23,7 @@ from .task import Task
 
 if TYPE_CHECKING:
     from .models.reference import ModelReference
+    from .models.shared_memory import SharedPlace
     from .routes.route import Route
 
 __all__ = ["Answer", "AnswerLimit", "Call", "Done", "Headers", "OwnerQuota", "RawRequest", "RawResponse", "Rest"]
@@ -71,6 +72,7 @@ class RawRequest:
         quota: of the owner; None where it is as the settings have it.
         worker: which has its body already, in a buffer of its own; None where any will do.
         model: what a call for a model is for; None for other calls.
+        shared_outputs: where outputs of a model go in shared memory, by name.
         cancel: stops the call, once it has been made.
     """
 
@@ -89,6 +91,7 @@ class RawRequest:
     quota: OwnerQuota | None = None
     worker: object = None
     model: ModelReference | None = None
+    shared_outputs: Mapping[str, SharedPlace] = field(default_factory=dict)
     cancel: Callable[[MXNetError], None] = field(default=lambda error: None)
 
     def __str__(self) -> str:

@@ -372,6 +372,17 @@ class Settings(BaseSettings):
     models: Path | None = Field(
         default=None, description="Folder of models to serve by the Open Inference Protocol; without it there are none."
     )
+    shared_memory: str = Field(
+        default="off",
+        pattern=r"^(off|own|[0-9]{1,10})$",
+        description="Whose segments of POSIX shared memory clients on this machine may register for models' tensors: "
+        "own: those of the server's own user; a user's number; off: nobody's. Off by default, as every owner of a "
+        "token then may read and write all segments of that user, and as a reverse proxy that sends no "
+        "X-Forwarded-For makes every client look like one of this machine.",
+    )
+    max_shared_memory_regions: int = Field(
+        default=64, ge=1, le=4096, description="Maximum number of registered regions of an owner; each is an open file."
+    )
     state_dir: Path | None = Field(
         default=None,
         description="Directory for checkpoints, datasets, the usage ledger and the audit log; without it there are "

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with one worker that has loaded them."""
-    live = Live("process", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(folder))
+    live = Live("process", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(folder), OPBOX_SHARED_MEMORY="own")
     loaded(live)
     yield live
     assert live.stop() == 0

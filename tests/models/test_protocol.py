@@ -157,8 +157,10 @@ def test_classification(server: Live) -> None:
          "input 'y' is none of the model's: expected data"),
         (in_json(outputs=[{"name": "nothing"}]), "output 'nothing' is none of the model's: expected softmax_output"),
         (in_json(outputs=[{"name": "softmax_output", "parameters": {"shared_memory_region": "a"}}]),
-         "outputs: 'softmax_output': parameters: expected binary_data or classification, got 'shared_memory_region', "
-         "which is not served"),
+         "output 'softmax_output': expected shared_memory_byte_size beside shared_memory_region, got nothing"),
+        (in_json(outputs=[{"name": "softmax_output", "parameters": {"compression": 1}}]),
+         "outputs: 'softmax_output': parameters: expected binary_data or classification, got 'compression', which is "
+         "not served"),
         (in_json(outputs=[{"name": "softmax_output", "parameters": {"classification": 0}}]),
          "outputs: 'softmax_output': classification: expected a number of classes, got 0"),
         (in_json(outputs="softmax_output"), "outputs: expected a list, got 'softmax_output'"),

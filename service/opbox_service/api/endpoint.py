@@ -7,6 +7,7 @@ wrote.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
 
-from opbox_protocol.errors import CancelledError, LimitError, MXNetError, NotReadyError, QuotaError
+from opbox_protocol.errors import CancelledError, ForbiddenError, LimitError, MXNetError, NotReadyError, QuotaError
 from opbox_protocol.zstd import CODING as ZSTD_CODING
 
 from ..accounting.accounts import USUAL_URGENCY
@@ -23,12 +24,23 @@ from ..buffers import INLINE, Lease
 from ..carriers import Answer, Call, RawRequest, RawResponse
 from ..codec import lay_out, limits_of, read
 from ..memory_shares import buffer_bytes
+from ..models.shared_tensors import GatheredRequest, gathered, scattered
 from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
 from ..worker.pool import WorkerPool
 from .body_parts import BodyPart, BodyParts, StalePartError, part_of
-from .encodings import WORTH_ZSTD, asked_coding, coding_of, content_size, decompress, deflated, prefers_zstd, shrunk
+from .encodings import (
+    WORTH_ZSTD,
+    asked_coding,
+    coding_of,
+    content_size,
+    decompress,
+    deflated,
+    in_thread,
+    prefers_zstd,
+    shrunk,
+)
 from .http_protocol import RECEIVE_INTO
 from .inflating import inflate
 from .kept_answers import KeptAnswers, NumberedCall
@@ -51,6 +63,9 @@ __all__ = ["ApiState", "Endpoint"]
 
 WATCHED_S = 0.05
 """Seconds after which the server checks whether the client is still connected."""
+
+COPIED_AT_ONCE = 1 << 18
+"""Tensors of up to this many bytes are copied to and from shared memory by the loop's own thread."""
 
 DROPPED = 1 << 20
 """Bodies up to this many bytes are read to their end where they are not needed."""
@@ -109,6 +124,8 @@ class Endpoint:
         context: RequestContext = scope["opbox"]
         headers, identity, route = context.headers, context.identity, context.route
         assert route is not None
+        if route.local:
+            _check_local(scope)
         request = RawRequest(
             route, context.parameters, scope["path"], identity.owner, identity.scopes, context.request_id
         )
@@ -155,8 +172,7 @@ class Endpoint:
                             request.body = await self._body(request, length, headers, receive, into, body.take)
                             context.whole, context.since = True, time.perf_counter()
                             context.received = len(request.view)
-                            if packed is not None:
-                                await self._decompress(request, packed, body.take)
+                            await self._prepare(request, packed, body.take)
                             response = await self._call(request, receive, later)
                     finally:
                         self.count(identity.owner, -body.counted)
@@ -275,11 +291,57 @@ class Endpoint:
         try:
             request.body, request.worker = body.lease, body.worker
             context.since = time.perf_counter()
-            if packed is not None:
-                await self._decompress(request, packed, bytes_of_request.take)
+            await self._prepare(request, packed, bytes_of_request.take)
             return await self._call(request, receive, later)
         finally:
             self.count(request.owner, -body.total - (bytes_of_request.counted - counted))
+
+    async def _prepare(self, request: RawRequest, coding: str | None, take: Callable[[int], None]) -> None:
+        """Put the content of a compressed body, and tensors in shared memory, into the request's body."""
+        if coding is not None:
+            await self._decompress(request, coding, take)
+        if request.route.runs_on is RunsOn.MODEL_WORKER and request.route.tensors:
+            await self._gather(request, take)
+
+    async def _gather(self, request: RawRequest, take: Callable[[int], None]) -> None:
+        """Read tensors in shared memory; `take` counts them as the owner's."""
+        memory, view, length = self._server.served_models.shared_memory, request.view, request.header_length
+        limits = (
+            self._limits if length is not None else replace(self._limits, header_bytes=self._settings.max_json_bytes)
+        )
+
+        def plan() -> GatheredRequest | None:
+            return gathered(view, length, limits, memory, request.owner)
+
+        new = plan() if len(view) <= INLINE else await in_thread(plan)
+        if new is None:
+            return
+        try:
+            self._check_length(new.size)
+            take(new.size)
+            content = self._pool.lease(request, new.size)
+            try:
+                if new.size <= COPIED_AT_ONCE:
+                    new.write_to(content.view)
+                else:
+                    await in_thread(lambda: new.write_to(content.view))
+            except BaseException:
+                content.release()
+                raise
+        finally:
+            request.release()
+        request.body, request.header_length, request.binary = content, len(new.head), True
+        request.shared_outputs = new.outputs
+
+    async def _scatter(self, request: RawRequest, response: RawResponse) -> RawResponse:
+        """Write outputs to shared memory that the request wants there."""
+        try:
+            if response.size <= COPIED_AT_ONCE:
+                return scattered(response, request.shared_outputs)
+            return await in_thread(lambda: scattered(response, request.shared_outputs))
+        except BaseException:
+            response.release()
+            raise
 
     async def _decompress(self, request: RawRequest, coding: str, take: Callable[[int], None]) -> None:
         """Put a compressed body's content in its place; `take` counts it as the owner's."""
@@ -372,7 +434,8 @@ class Endpoint:
         try:
             if request.route.runs_on is RunsOn.API_WITH_BODY:
                 return await self._own_answer_later(request)
-            return await self._pool.call(request)
+            response = await self._pool.call(request)
+            return response if not request.shared_outputs else await self._scatter(request, response)
         except asyncio.CancelledError:  # the server stops, and has waited for long enough
             error = _stopped(request)
             request.cancel(error)
@@ -533,6 +596,17 @@ class _Bodies:
             )
         endpoint.count(self._owner, nbytes)
         self.counted += nbytes
+
+
+def _check_local(scope: Scope) -> None:
+    """Raise ForbiddenError for a client on another machine. One without an address came by a socket of this one."""
+    client = scope.get("client")
+    address = str(client[0]) if client else ""
+    if address and not ipaddress.ip_address(address).is_loopback:
+        raise ForbiddenError(
+            f"{scope['method']} {scope['path']}: expected a client on the server's machine, got one at {address}: send "
+            "tensors as bytes"
+        )
 
 
 def _stopped(request: RawRequest) -> NotReadyError:

@@ -21,6 +21,7 @@ from ..carriers import Answer, Call, Done, RawRequest
 from ..checkpoint_store import FileCheckpoints
 from ..dataset_store import FileDatasets
 from ..models.repository import ModelRepository
+from ..models.shared_memory import SharedMemory
 from ..settings import Scope
 
 __all__ = ["EXTENSIONS", "About", "CancelledRequest", "Live", "Place", "Ready", "ServedModels"]
@@ -28,7 +29,9 @@ __all__ += ["about", "books_of", "cancel", "events", "live", "metrics", "openapi
 
 
 EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics")
-"""What the server has of the Open Inference Protocol's extensions."""
+"""What every server has of the Open Inference Protocol's extensions."""
+SHARED_MEMORY = "system_shared_memory"
+"""The extension of a server that takes shared memory."""
 
 
 class ServedModels(Protocol):
@@ -36,9 +39,11 @@ class ServedModels(Protocol):
 
     Attributes:
         repository: their files and states.
+        shared_memory: regions that clients registered.
     """
 
     repository: ModelRepository
+    shared_memory: SharedMemory
 
     async def load(self, name: str) -> None:
         """Load a model's versions; MXNetError says why one was not loaded."""
@@ -152,7 +157,10 @@ def ready(place: Place, call: Call, done: Done) -> None:
 
 def about(place: Place, call: Call, done: Done) -> None:
     """The server's name, version, extensions, as the Open Inference Protocol has them; what computes and confines."""
-    done(Answer({**server_metadata(), "code": place.confinement}))
+    metadata = server_metadata()
+    if place.books is not None and place.served_models.shared_memory.is_on:
+        metadata = {**metadata, "extensions": [*metadata["extensions"], SHARED_MEMORY]}
+    done(Answer({**metadata, "code": place.confinement}))
 
 
 @cache

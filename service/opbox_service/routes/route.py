@@ -77,6 +77,7 @@ class Route:
         accepted: the model of an answer with status 202.
         ends_session: whether it ends the session {id}.
         all_owners: whether it is about sessions of every owner, and not the caller's alone.
+        local: whether it is for clients on the server's machine alone.
         errors: statuses that it may answer beside those of every route.
         documented: whether OpenAPI has it.
         at_once: serves a call of an engine in the caller's own process by the caller's thread, where nothing has to be
@@ -99,6 +100,7 @@ class Route:
     accepted: type[BaseModel] | None = None
     ends_session: bool = False
     all_owners: bool = False
+    local: bool = False
     errors: tuple[int, ...] = ()
     documented: bool = True
     at_once: Callable[..., bool] | None = None

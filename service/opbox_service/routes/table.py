@@ -20,6 +20,7 @@ from . import (
     page,
     served_models,
     sessions,
+    shared_memory,
     usage,
 )
 from .models import Body
@@ -505,6 +506,62 @@ ROUTES = RouteTable(
             for path, operation in (
                 (paths.MODEL, "get_model_statistics"),
                 (paths.MODEL_VERSION, "get_model_version_statistics"),
+            )
+        ),
+        # -- shared memory
+        *(
+            Route(
+                method="GET",
+                path=path,
+                handler=handler,
+                tag="models",
+                operation=operation,
+                answer=shared_memory.RegionList,
+                runs_on=RunsOn.API,
+                errors=(400, 501),
+            )
+            for path, handler, operation in (
+                (paths.SYSTEM_MEMORY + "/status", shared_memory.regions, "list_regions"),
+                (paths.SYSTEM_MEMORY_REGION + "/status", shared_memory.region, "get_region"),
+                (paths.CUDA_MEMORY + "/status", shared_memory.cuda_regions, "list_cuda_regions"),
+                (paths.CUDA_MEMORY_REGION + "/status", shared_memory.cuda_region, "get_cuda_region"),
+            )
+        ),
+        *(
+            Route(
+                method="POST",
+                path=path,
+                handler=handler,
+                tag="models",
+                operation=operation,
+                request=request,
+                answer=served_models.Finished,
+                runs_on=RunsOn.API_WITH_BODY,
+                local=handler is shared_memory.register,
+                errors=(400, 403, 429, 501),
+            )
+            for path, handler, operation, request in (
+                (
+                    paths.SYSTEM_MEMORY_REGION + "/register",
+                    shared_memory.register,
+                    "register_region",
+                    shared_memory.RegionRequest,
+                ),
+                (paths.SYSTEM_MEMORY_REGION + "/unregister", shared_memory.drop_region, "unregister_region", Body),
+                (paths.SYSTEM_MEMORY + "/unregister", shared_memory.drop_regions, "unregister_regions", Body),
+                (
+                    paths.CUDA_MEMORY_REGION + "/register",
+                    shared_memory.register_cuda,
+                    "register_cuda_region",
+                    shared_memory.CudaRegionRequest,
+                ),
+                (
+                    paths.CUDA_MEMORY_REGION + "/unregister",
+                    shared_memory.drop_cuda_region,
+                    "unregister_cuda_region",
+                    Body,
+                ),
+                (paths.CUDA_MEMORY + "/unregister", shared_memory.drop_cuda_region, "unregister_cuda_regions", Body),
             )
         ),
         # -- the page for browsers

@@ -17,6 +17,7 @@ from opbox_protocol.errors import MXNetError, NotReadyError, error_from_json
 from ..carriers import RawRequest
 from ..models.reference import ModelKey, ModelReference
 from ..models.repository import ModelRepository
+from ..models.shared_memory import SharedMemory
 from ..routes.route import Route
 from ..settings import SCOPES
 from .pool import WorkerPool
@@ -34,13 +35,21 @@ class ModelServing:
     Args:
         pool: has the workers that load and run them.
         repository: the models' files and states.
+        shared_memory: regions that clients registered.
         prepare, drop, figures: the workers' routes that load a version, drop all but some, and tell statistics.
     """
 
     def __init__(
-        self, pool: WorkerPool, repository: ModelRepository, prepare: Route, drop: Route, figures: Route
+        self,
+        pool: WorkerPool,
+        repository: ModelRepository,
+        shared_memory: SharedMemory,
+        prepare: Route,
+        drop: Route,
+        figures: Route,
     ) -> None:
         self.repository = repository
+        self.shared_memory = shared_memory
         self._pool = pool
         self._prepare = prepare
         self._drop = drop
