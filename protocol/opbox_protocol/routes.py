@@ -36,6 +36,8 @@ __all__ = [
     "MODEL_UNLOAD",
     "MODEL_VERSION",
     "MODELS",
+    "LOGGING",
+    "MODEL_TRACE",
     "MODELS_STATISTICS",
     "MODEL_VERSION_INFER",
     "OPERATOR",
@@ -48,6 +50,7 @@ __all__ = [
     "SESSION_GRAPHS",
     "SYSTEM_MEMORY",
     "SYSTEM_MEMORY_REGION",
+    "TRACE",
     "USAGE",
 ]
 
@@ -91,6 +94,9 @@ MODELS_STATISTICS = "/v2/models/stats"
 REPOSITORY_INDEX = "/v2/repository/index"
 MODEL_LOAD = "/v2/repository/models/{model}/load"
 MODEL_UNLOAD = "/v2/repository/models/{model}/unload"
+LOGGING = "/v2/logging"
+TRACE = "/v2/trace/setting"
+MODEL_TRACE = "/v2/models/{model}/trace/setting"
 SYSTEM_MEMORY = "/v2/systemsharedmemory"
 SYSTEM_MEMORY_REGION = "/v2/systemsharedmemory/region/{region}"
 CUDA_MEMORY = "/v2/cudasharedmemory"

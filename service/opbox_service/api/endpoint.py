@@ -70,6 +70,10 @@ COPIED_AT_ONCE = 1 << 18
 DROPPED = 1 << 20
 """Bodies up to this many bytes are read to their end where they are not needed."""
 
+INFERENCE_PROTOCOL = "/v2"
+"""Paths that begin so have answers that are compressed only for clients that ask for one coding alone: libraries list
+all that they know in every request, and Triton's asynchronous client cannot read what comes then."""
+
 _URGENCY = re.compile(rb"(?:^|[,\s])u=([0-7])(?![0-9])")
 
 
@@ -205,12 +209,12 @@ class Endpoint:
                 compressed = await shrunk(response)
                 await send_answer(context, response, send, self._settings.stall_s, compressed)
                 return
-            elif (
-                route.runs_on is RunsOn.MODEL_WORKER and size >= WORTH_COMPRESSING and (asked := asked_coding(headers))
-            ):
-                compressed = await deflated(response, asked, level_of(size))
-                await send_answer(context, response, send, self._settings.stall_s, compressed, asked)
-                return
+            elif size >= WORTH_COMPRESSING and route.path.startswith(INFERENCE_PROTOCOL):
+                coding = asked_coding(headers)
+                if coding is not None and response.status == 200:
+                    compressed = await deflated(response, coding, level_of(size))
+                    await send_answer(context, response, send, self._settings.stall_s, compressed, coding)
+                    return
             elif size >= WORTH_COMPRESSING and response.header_length is None and takes_gzip(headers):
                 await send_compressed(context, response, send, self._settings.stall_s)
                 return

@@ -28,7 +28,16 @@ __all__ = ["EXTENSIONS", "About", "CancelledRequest", "Live", "Place", "Ready", 
 __all__ += ["about", "books_of", "cancel", "events", "live", "metrics", "openapi", "ready", "server_metadata"]
 
 
-EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "model_repository", "statistics")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "logging",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "statistics",
+    "trace",
+)
 """What every server has of the Open Inference Protocol's extensions."""
 SHARED_MEMORY = "system_shared_memory"
 """The extension of a server that takes shared memory."""

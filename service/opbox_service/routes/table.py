@@ -19,6 +19,7 @@ from . import (
     history,
     page,
     served_models,
+    server_settings,
     sessions,
     shared_memory,
     usage,
@@ -562,6 +563,65 @@ ROUTES = RouteTable(
                     Body,
                 ),
                 (paths.CUDA_MEMORY + "/unregister", shared_memory.drop_cuda_region, "unregister_cuda_regions", Body),
+            )
+        ),
+        # -- what clients ask of traces and the log
+        *(
+            Route(
+                method="GET",
+                path=path,
+                handler=handler,
+                tag="health",
+                operation=operation,
+                answer=answer,
+                runs_on=RunsOn.API,
+                errors=(400,),
+            )
+            for path, handler, operation, answer in (
+                (paths.TRACE, server_settings.get_trace, "get_trace_settings", server_settings.TraceSettings),
+                (
+                    paths.MODEL_TRACE,
+                    server_settings.get_trace,
+                    "get_model_trace_settings",
+                    server_settings.TraceSettings,
+                ),
+                (paths.LOGGING, server_settings.get_logging, "get_log_settings", server_settings.LogSettings),
+            )
+        ),
+        *(
+            Route(
+                method="POST",
+                path=path,
+                handler=handler,
+                tag="health",
+                operation=operation,
+                request=request,
+                answer=answer,
+                runs_on=RunsOn.API_WITH_BODY,
+                errors=(400, 501),
+            )
+            for path, handler, operation, request, answer in (
+                (
+                    paths.TRACE,
+                    server_settings.change_trace,
+                    "change_trace_settings",
+                    server_settings.TraceChange,
+                    server_settings.TraceSettings,
+                ),
+                (
+                    paths.MODEL_TRACE,
+                    server_settings.change_trace,
+                    "change_model_trace_settings",
+                    server_settings.TraceChange,
+                    server_settings.TraceSettings,
+                ),
+                (
+                    paths.LOGGING,
+                    server_settings.change_logging,
+                    "change_log_settings",
+                    server_settings.LogChange,
+                    server_settings.LogSettings,
+                ),
             )
         ),
         # -- the page for browsers
