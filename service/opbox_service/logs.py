@@ -11,12 +11,14 @@ from typing import Any, TextIO, TypeAlias
 
 from .settings import Settings
 
-__all__ = ["EXCEPTION_BYTES", "Exceptions", "Logger", "configure", "exceptions_of"]
+__all__ = ["EXCEPTION_BYTES", "LOGGER", "Exceptions", "Logger", "configure", "exceptions_of"]
 
 Exceptions: TypeAlias = "list[dict[str, Any]]"
 """An exception and what it came from, each with its type, its words and its frames: a log line's `exception`."""
 EXCEPTION_BYTES = 1 << 14
 """Maximum bytes of an exception in a log line, as user code may raise anything."""
+LOGGER = "opbox"
+"""The standard library's logger that has the server's own level: structlog keeps that to itself."""
 MAX_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
 """Maximum exceptions of a chain, characters per message, and frames to try per exception."""
 
@@ -104,3 +106,4 @@ def configure(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))
+    logging.getLogger(LOGGER).setLevel(level)

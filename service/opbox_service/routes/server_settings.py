@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Annotated, Any, Literal, TypeAlias
 
-import structlog
 from pydantic import BaseModel, Field
 
 from opbox_protocol.errors import UnsupportedError
 
 from ..carriers import Answer, Call, Done
+from ..logs import LOGGER
 from ..validation import Expected
 from .health import Place
 from .models import Body
@@ -95,7 +95,7 @@ def change_logging(place: Place, call: Call, done: Done) -> None:
 
 
 def _log_settings() -> dict[str, Any]:
-    level = structlog.get_logger("opbox").get_effective_level()
+    level = logging.getLogger(LOGGER).level
     return LogSettings(
         log_info=level <= logging.INFO,
         log_warning=level <= logging.WARNING,
