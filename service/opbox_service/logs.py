@@ -17,8 +17,8 @@ Exceptions: TypeAlias = "list[dict[str, Any]]"
 """An exception and what it came from, each with its type, its words and its frames: a log line's `exception`."""
 EXCEPTION_BYTES = 1 << 14
 """Maximum bytes of an exception in a log line, as user code may raise anything."""
-LOGGER = "opbox"
-"""The standard library's logger that has the server's own level: structlog keeps that to itself."""
+LOGGER = "opbox.level"
+"""Name of a logger of the standard library that has the log's level and logs nothing: structlog does not tell its own."""
 MAX_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
 """Maximum exceptions of a chain, characters per message, and frames to try per exception."""
 

@@ -26,6 +26,7 @@ from .batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
 from .statistics import ModelStatistics
+from .warmup import known_shapes, warmup_tensors
 
 __all__ = ["LoadedModel", "ServedTensor"]
 
@@ -228,6 +229,35 @@ class LoadedModel:
         self._batcher.join(
             WaitingRequest(owner, tensors, examples, bounded, count_failed, outputs, task, key, came, wishes)
         )
+
+    def warm_up(self, config: ModelConfig) -> None:
+        """Compile a plan for each size of runs, where shapes are known, and run what the model's file asks for.
+
+        Raises:
+            MXNetError: the model cannot run so.
+        """
+        sizes = [1] if self._batcher is None else self._sizes[-KEPT_PLANS:]
+        if self._batcher is not None:
+            for size in sizes:
+                like = known_shapes(self.inputs, self._axis, size)
+                if like is not None:
+                    with self._running(like):
+                        pass  # it is kept
+        for warmup in config.warmup:
+            for tensors in warmup_tensors(warmup, self.inputs, self._axis, sizes):
+                self._check(tensors, ())
+                self._run_ahead(tensors)
+
+    def _run_ahead(self, tensors: Mapping[str, Array]) -> None:
+        """Run the network as for a request, which is nobody's."""
+        examples = self._examples(tensors)
+        if self._batcher is None or examples > self._sizes[-1]:
+            self._run(tensors, self.default_outputs, lambda outputs: None, AnswerLimit())
+            return
+        nobody = WaitingRequest(
+            "", tensors, examples, lambda outputs: None, lambda error: None, self.default_outputs, None, (), 0.0
+        )
+        self._outputs_of([nobody])
 
     def _examples(self, tensors: Mapping[str, Array]) -> int:
         """The length of the inputs' batch axis; checked where requests run together."""

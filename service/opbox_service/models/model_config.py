@@ -21,6 +21,7 @@ from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import BadRequestError
 
 from ..validation import Expected, Strict, explain
+from .warmup import Warmup
 
 __all__ = ["CONFIG_FILE", "ModelConfig", "TensorConfig", "read_config"]
 
@@ -56,6 +57,7 @@ class ModelConfig(Strict):
     versions: Annotated[Literal["latest", "all"] | list[int], Expected("'latest', 'all' or a list of versions")] = (
         Field(default="latest", description="The versions to serve: the newest, all, or those listed.")
     )
+    warmup: list[Warmup] = Field(default=[], description="Requests to run before a version is ready.")
     owners: list[str] | None = Field(default=None, description="Who may call it; by default every owner.")
 
 

@@ -94,7 +94,13 @@ class ModelHost:
         def spend(owner: str, seconds: float) -> None:
             self._device_times.add(owner, device, 0.0, seconds)
 
-        return LoadedModel(reference.name, network, config, backend, memory, device, labels, spend)
+        model = LoadedModel(reference.name, network, config, backend, memory, device, labels, spend)
+        try:
+            model.warm_up(config)
+        except BaseException:
+            model.close()
+            raise
+        return model
 
     def keep_only(self, name: str, keys: Collection[ModelKey]) -> None:
         """Drop the versions of a model that are not among these."""
