@@ -18,7 +18,7 @@ Exceptions: TypeAlias = "list[dict[str, Any]]"
 EXCEPTION_BYTES = 1 << 14
 """Maximum bytes of an exception in a log line, as user code may raise anything."""
 LOGGER = "opbox.level"
-"""Name of a logger of the standard library that has the log's level and logs nothing: structlog does not tell its own."""
+"""A logger of the standard library that has the log's level and logs nothing: structlog does not tell its own."""
 MAX_EXCEPTIONS, WORDS, FRAMES = 4, 1000, (50, 20, 4)
 """Maximum exceptions of a chain, characters per message, and frames to try per exception."""
 
