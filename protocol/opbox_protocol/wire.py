@@ -278,6 +278,10 @@ def _described(entry: Any, where: str, limits: Limits) -> tuple[str, tuple[int, 
         raise WireError(f"tensor {name!r}: shape: expected a list of integers of 0 or more, got {excerpt(shape)}")
     if len(shape) > limits.rank:
         raise WireError(f"tensor {name!r}: expected at most {limits.rank} dimensions, got {len(shape)}")
+    if entry.get("datatype") == "BYTES":
+        raise WireError(
+            f"tensor {name!r}: datatype: expected numbers ({', '.join(DATATYPES)}), got BYTES: no model takes texts"
+        )
     dtype = dtype_of(entry.get("datatype"))
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes > limits.tensor_bytes:

@@ -17,7 +17,7 @@ from tests.models.folders import perceptron, save
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     models = tmp_path_factory.mktemp("models")
     save(models / "plain", *perceptron(), toml=INPUT)
-    live = Live("none", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(models))
+    live = Live("none", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(models), OPBOX_SHARED_MEMORY="own")
     assert live.clients["boss"].post("/v2/repository/models/plain/load").status_code == 200
     yield live
     assert live.stop() == 0

@@ -180,7 +180,9 @@ def test_classification(server: Live) -> None:
          "parameters: unknown field 'temperature': expected binary_data_output, priority, timeout, sequence_id, "
          "sequence_start, sequence_end"),
         (in_json(parameters=[1]), "parameters: expected an object, got [1]"),
-        ({"inputs": [{**TENSOR, "datatype": "BYTES", "data": ["a"]}]}, "datatype"),
+        ({"inputs": [{**TENSOR, "datatype": "BYTES", "data": ["a"]}]},
+         "tensor 'data': datatype: expected numbers (BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, "
+         "FP16, BF16, FP32, FP64), got BYTES: no model takes texts"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("model", ["plain", "batched"])

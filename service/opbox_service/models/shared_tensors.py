@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from opbox_protocol import wire
-from opbox_protocol.datatypes import dtype_of
+from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import BadRequestError
 
 from .. import json_text
@@ -136,8 +136,9 @@ def _input_place(
         raise BadRequestError(f"{subject}: expected values in one place, got them beside {REGION} too")
     place = _place(subject, parameters, memory, owner)
     shape = entry.get("shape")
-    if isinstance(shape, list) and all(type(length) is int for length in shape):
-        nbytes = math.prod(shape) * dtype_of(entry.get("datatype")).itemsize
+    dtype = DATATYPES.get(str(entry.get("datatype")))
+    if dtype is not None and isinstance(shape, list) and all(type(length) is int for length in shape):
+        nbytes = math.prod(shape) * dtype.itemsize
         if nbytes != place.size:
             raise BadRequestError(f"{subject}: {SIZE}: expected {nbytes} by its shape and datatype, got {place.size}")
     return place

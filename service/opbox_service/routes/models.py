@@ -24,7 +24,11 @@ class Tensor(BaseModel):
     shape: list[int]
     datatype: Literal[tuple(DATATYPES)]  # type: ignore[valid-type]  # a table's, which no checker reads
     data: list[Any] | None = None
-    parameters: dict[str, int] | None = None
+    parameters: dict[str, int | str] | None = Field(
+        default=None,
+        description="`binary_data_size`; of a model's tensors also `shared_memory_region`, `shared_memory_byte_size` and "
+        "`shared_memory_offset`.",
+    )
 
 
 class Error(BaseModel):

@@ -54,7 +54,11 @@ class RequestedOutput(Strict):
     """An output that a request asks for."""
 
     name: str
-    parameters: dict[str, Any] = Field(default={}, description="`binary_data`: whether it comes as bytes.")
+    parameters: dict[str, Any] = Field(
+        default={},
+        description="`binary_data`: whether it comes as bytes; `classification`: number of classes; "
+        "`shared_memory_region`, `shared_memory_byte_size`, `shared_memory_offset`: where it goes instead.",
+    )
 
 
 class InferRequest(TensorBody):
