@@ -17,7 +17,15 @@ from pydantic import Field, RootModel, SecretStr
 
 from opbox_protocol.errors import NotFoundError
 from opbox_protocol.routes import BLOCK as BLOCK_PATH
-from opbox_protocol.routes import BLOCKS, DATASET, MODEL_INFER, MODEL_LOAD, MODEL_VERSION_INFER
+from opbox_protocol.routes import (
+    BLOCKS,
+    CUDA_MEMORY_REGION,
+    DATASET,
+    MODEL_INFER,
+    MODEL_LOAD,
+    MODEL_VERSION_INFER,
+    SYSTEM_MEMORY_REGION,
+)
 from opbox_service.api.examples import BLOCK, EXAMPLES
 from opbox_service.app import create_app
 from opbox_service.carriers import Answer, Call, Done
@@ -32,7 +40,17 @@ from opbox_service.validation import Strict, validate
 from tests.models.folders import perceptron, save
 
 TOKEN = "a-token-of-the-tests"
+REFUSED = {
+    ("DELETE", "/v1/requests/{request}"): 404,
+    ("DELETE", "/v1/checkpoints/{checkpoint}"): 404,
+    ("GET", SYSTEM_MEMORY_REGION + "/status"): 400,
+    ("POST", SYSTEM_MEMORY_REGION + "/register"): 501,
+    ("GET", CUDA_MEMORY_REGION + "/status"): 501,
+    ("POST", CUDA_MEMORY_REGION + "/register"): 501,
+}
+"""Statuses where nothing is under way, saved or registered, and shared memory is off."""
 AS_IN_THE_EXAMPLES = (BLOCKS, BLOCK_PATH, DATASET, MODEL_INFER, MODEL_VERSION_INFER)
+AS_IN_THE_EXAMPLES += (SYSTEM_MEMORY_REGION + "/register", CUDA_MEMORY_REGION + "/register")
 
 
 # What a new route takes: models, a handler, an entry.
@@ -223,8 +241,9 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
         if "{model}" in route.path:
             assert client.post(MODEL_LOAD.format(model="plain")).status_code == 200
         answer = client.request(route.method, path, json=bodies.get(route.path) if route.method != "DELETE" else None)
-        if route.path in ("/v1/requests/{request}", "/v1/checkpoints/{checkpoint}"):
-            assert answer.status_code == 404, answer.text  # none is under way, and none saved
+        refused = REFUSED.get((route.method, route.path))
+        if refused is not None:
+            assert answer.status_code == refused, answer.text
             continue
         assert answer.status_code == route.status, (route.path, answer.text)
         if route.answer is not None:
@@ -239,7 +258,7 @@ def test_the_servers_metadata_is_made_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(health, "version", lambda name: pytest.fail(f"the version of {name} was read again"))
     answers: list[Answer | BaseException] = []
     route, parameters = ROUTES.match("GET", "/v2")
-    place: Any = SimpleNamespace(confinement="Landlock 7")
+    place: Any = SimpleNamespace(confinement="Landlock 7", books=None)
     route.handler(place, Call(route, parameters), answers.append)
     (answer,) = answers
     assert isinstance(answer, Answer)

@@ -47,10 +47,15 @@ BLOCK = "039058c6f2c0cb492c533b0a4d14ef77cc0f78abccced5287d84a1a2011cfb81"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A body of a request, and the answer's; None where nothing is sent, or where every server answers otherwise."""
+    """A body of a request, and the answer's; None where nothing is sent, or where every server answers otherwise.
+
+    Attributes:
+        refused: the status that a server answers which was started without settings; 0 where it is success.
+    """
 
     request: dict[str, Any] | None = None
     answer: dict[str, Any] | None = None
+    refused: int = 0
 
 
 EXAMPLES: dict[tuple[str, str], Example] = {
@@ -120,6 +125,17 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("POST", paths.MODEL_INFER): Example({"id": "1", "inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
     ("POST", paths.MODEL_VERSION_INFER): Example({"inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
     ("POST", paths.MODEL_UNLOAD): Example({}, {}),
+    ("POST", paths.TRACE): Example({"trace_level": ["OFF"]}),
+    ("POST", paths.MODEL_TRACE): Example({"trace_level": ["OFF"]}),
+    ("POST", paths.LOGGING): Example({"log_error": True}),
+    ("POST", paths.SYSTEM_MEMORY_REGION + "/register"): Example({"key": "/images", "byte_size": 4096}, refused=501),
+    ("POST", paths.SYSTEM_MEMORY_REGION + "/unregister"): Example({}, {}),
+    ("POST", paths.SYSTEM_MEMORY + "/unregister"): Example({}, {}),
+    ("POST", paths.CUDA_MEMORY_REGION + "/register"): Example(
+        {"raw_handle": {"b64": "AAAA"}, "device_id": 0, "byte_size": 4096}, refused=501
+    ),
+    ("POST", paths.CUDA_MEMORY_REGION + "/unregister"): Example({}, {}),
+    ("POST", paths.CUDA_MEMORY + "/unregister"): Example({}, {}),
     ("GET", paths.LIVE): Example(answer={"live": True}),
     ("GET", paths.READY): Example(answer={"ready": True}),
 }

@@ -26,8 +26,8 @@ class Tensor(BaseModel):
     data: list[Any] | None = None
     parameters: dict[str, int | str] | None = Field(
         default=None,
-        description="`binary_data_size`; of a model's tensors also `shared_memory_region`, `shared_memory_byte_size` and "
-        "`shared_memory_offset`.",
+        description="`binary_data_size`; of a model's tensors also `shared_memory_region`, `shared_memory_byte_size` "
+        "and `shared_memory_offset`.",
     )
 
 
