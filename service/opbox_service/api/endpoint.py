@@ -24,7 +24,7 @@ from ..buffers import INLINE, Lease
 from ..carriers import Answer, Call, RawRequest, RawResponse
 from ..codec import lay_out, limits_of, read
 from ..memory_shares import buffer_bytes
-from ..models.shared_tensors import GatheredRequest, gathered, scattered
+from ..models.shared_tensors import GatheredRequest, gathered, names_regions, scattered
 from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
@@ -64,6 +64,8 @@ __all__ = ["ApiState", "Endpoint"]
 WATCHED_S = 0.05
 """Seconds after which the server checks whether the client is still connected."""
 
+SEARCHED_AT_ONCE = 1 << 20
+"""JSON of up to this many bytes is searched for regions by the loop's own thread."""
 COPIED_AT_ONCE = 1 << 18
 """Tensors of up to this many bytes are copied to and from shared memory by the loop's own thread."""
 
@@ -310,28 +312,33 @@ class Endpoint:
     async def _gather(self, request: RawRequest, take: Callable[[int], None]) -> None:
         """Read tensors in shared memory; `take` counts them as the owner's."""
         memory, view, length = self._server.served_models.shared_memory, request.view, request.header_length
-        limits = (
-            self._limits if length is not None else replace(self._limits, header_bytes=self._settings.max_json_bytes)
-        )
+        text = view if length is None else view[:length]
+        if len(text) <= SEARCHED_AT_ONCE and not names_regions(text):
+            return
+        most = self._settings.max_json_bytes if length is None else self._limits.header_bytes
+        limits = replace(self._limits, header_bytes=most)
 
         def plan() -> GatheredRequest | None:
             return gathered(view, length, limits, memory, request.owner)
 
-        new = plan() if len(view) <= INLINE else await in_thread(plan)
-        if new is None:
-            return
         try:
+            new = plan() if len(text) <= INLINE else await in_thread(plan)
+            if new is None:
+                return
             self._check_length(new.size)
             take(new.size)
             content = self._pool.lease(request, new.size)
-            try:
-                if new.size <= COPIED_AT_ONCE:
-                    new.write_to(content.view)
-                else:
-                    await in_thread(lambda: new.write_to(content.view))
-            except BaseException:
-                content.release()
-                raise
+        except BaseException:
+            request.release()
+            raise
+        try:
+            if new.size <= COPIED_AT_ONCE:
+                new.write_to(content.view)
+            else:
+                await in_thread(lambda: new.write_to(content.view))
+        except BaseException:
+            content.release()
+            raise
         finally:
             request.release()
         request.body, request.header_length, request.binary = content, len(new.head), True

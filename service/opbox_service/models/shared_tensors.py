@@ -16,7 +16,7 @@ from .. import json_text
 from ..carriers import RawResponse
 from .shared_memory import SharedMemory, SharedPlace
 
-__all__ = ["GatheredRequest", "gathered", "scattered"]
+__all__ = ["GatheredRequest", "gathered", "names_regions", "scattered"]
 
 REGION, SIZE, OFFSET = "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
 _MENTIONED = re.compile(REGION.encode())
@@ -62,6 +62,11 @@ def _length(piece: memoryview | SharedPlace) -> int:
     return piece.size if isinstance(piece, SharedPlace) else len(piece)
 
 
+def names_regions(text: memoryview | bytes) -> bool:
+    """Whether a request's JSON may name regions; it is not parsed."""
+    return _MENTIONED.search(text) is not None
+
+
 def gathered(
     body: memoryview | bytes, header_length: int | None, limits: wire.Limits, memory: SharedMemory, owner: str
 ) -> GatheredRequest | None:
@@ -79,7 +84,7 @@ def gathered(
     """
     view = memoryview(body)
     length = len(view) if header_length is None else header_length
-    if _MENTIONED.search(view[:length]) is None:
+    if not names_regions(view[:length]):
         return None
     header = wire.decode_header(view[:length], limits, "body" if header_length is None else "header")
     payload = view[length:]

@@ -35,6 +35,7 @@ EXTENSIONS = (
     "model_configuration",
     "model_repository",
     "parameters",
+    "schedule_policy",
     "statistics",
     "trace",
 )
