@@ -44,7 +44,7 @@ def sizes(model: LoadedModel) -> list[int]:
         ({}, []),
         ({"max_batch": 8}, [1, 2, 4, 8]),
         ({"max_batch": 12, "batch_sizes": [3]}, [3, 12]),
-        ({"max_batch": 4, "inputs": {"data": {"shape": [-1, -1]}}}, []),
+        ({"max_batch": 4, "inputs": {"data": {"shape": [-1, -1, -1]}}}, []),
         ({"warmup": [{}]}, [1]),
         ({"warmup": [{"inputs": {"data": {"shape": [5, FEATURES], "data": "random"}}, "count": 2}]}, [5]),
         ({"max_batch": 4, "warmup": [{"inputs": {"data": {"shape": [3, FEATURES]}}}]}, [1, 2, 4]),
@@ -97,4 +97,4 @@ def test_shapes_that_nobody_knows(tmp_path: Path) -> None:
     with pytest.raises(
         MXNetError, match="warmup 'w': inputs: expected shapes, as an axis beside the batch axis varies"
     ):
-        load(tmp_path / "m", inputs={"data": {"shape": [-1, -1]}}, warmup=[{"name": "w"}])
+        load(tmp_path / "m", inputs={"data": {"shape": [-1, -1, -1]}}, warmup=[{"name": "w"}])
