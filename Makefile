@@ -141,8 +141,8 @@ clients: $(VENV)/.clients  ## generate clients from the OpenAPI document, for Py
 attack: $(READY)  ## attack a server in every known way, beside a user who trains: memory, times, that user's waits (OTHER=Python of another version)
 	$(BIN)/python -m tests.attack $(if $(OTHER),--python $(OTHER)) $(ARGS)
 
-soak: $(READY)  ## run 20,000 training steps and 200,000 forwards: memory and descriptors must not grow
-	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 -s tests/faults -k long_use $(ARGS)
+soak: $(READY)  ## run 20,000 training steps and 200,000 forwards, and a model under load with 10 minutes of reloads
+	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 -s tests/faults tests/models -k long_use $(ARGS)
 
 $(VENV)/.schemas: $(READY) .ci/schemas.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/schemas.txt

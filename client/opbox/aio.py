@@ -169,7 +169,14 @@ class AsyncServer:
         return shape_answer(reply.header, False)
 
     async def forward(
-        self, symbol: Symbol, inputs: Arrays, *, is_train: bool = False, seed: int = 0, device: str | None = None
+        self,
+        symbol: Symbol,
+        inputs: Arrays,
+        *,
+        is_train: bool = False,
+        seed: int = 0,
+        device: str | None = None,
+        batch: bool = False,
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run a graph and return its outputs by name.
 
@@ -179,12 +186,18 @@ class AsyncServer:
             is_train: whether dropout and batch normalization behave as in training.
             seed: of random operators.
             device: "cpu", "gpu" or "gpu:1"; by default the server's.
+            batch: whether the call may run together with others of yours that have the same graph and weights. The
+                first axis of inputs and outputs then counts examples that do not depend on each other, and outputs may
+                differ in their last bits from one time to the next.
 
         Raises:
             ShapeError: shapes contradict each other.
             MXNetError: another error of the server's.
         """
-        reply = await self._about_graph(routes.FORWARD, symbol, _options(is_train, seed, device), inputs)
+        options = _options(is_train, seed, device)
+        if batch:
+            options["parameters"]["batch"] = True
+        reply = await self._about_graph(routes.FORWARD, symbol, options, inputs)
         return reply.tensors
 
     async def backward(
@@ -211,12 +224,14 @@ class AsyncServer:
         options = _options(is_train, seed, device)
         if grads is not None:
             options["parameters"]["grads"] = list(grads)
-        heads = {f"head_grad:{name}": value for name, value in (head_grads or {}).items()}
+        heads = {routes.HEAD_GRAD + name: value for name, value in (head_grads or {}).items()}
         reply = await self._about_graph(routes.BACKWARD, symbol, options, {**inputs, **heads})
         gradients = {
-            name.removeprefix("grad:"): value for name, value in reply.tensors.items() if name.startswith("grad:")
+            name.removeprefix(routes.GRAD): value
+            for name, value in reply.tensors.items()
+            if name.startswith(routes.GRAD)
         }
-        return gradients, {name: value for name, value in reply.tensors.items() if not name.startswith("grad:")}
+        return gradients, {name: value for name, value in reply.tensors.items() if not name.startswith(routes.GRAD)}
 
     def session(self, device: str = "cpu") -> AsyncSession:
         """Return a session on a device, which `async with` opens and ends."""

@@ -123,7 +123,7 @@ class _ModelCalls:
     datatypes: dict[str, str] = field(default_factory=dict)
 
     def get(self, what: str = "") -> Exchange:
-        """The call that asks for the model's metadata, or for its "/config", "/stats" or "/ready"."""
+        """The call that asks for the model's metadata, or for its "/config", "/outputs", "/stats" or "/ready"."""
         return "GET", self._path + what, {}, (), read_object
 
     def infer(
@@ -137,6 +137,20 @@ class _ModelCalls:
         arrays = {name: self._array(name, value) for name, value in inputs.items()}
         headers, chunks = encode_request(arrays, outputs, classes or {}, parameters or {})
         return "POST", f"{self._path}/infer", headers, chunks, read_outputs
+
+    def backward(
+        self,
+        inputs: Mapping[str, Any],
+        head_grads: Mapping[str, Any] | None,
+        wanted: Sequence[str] | None,
+        parameters: Mapping[str, Any],
+    ) -> Exchange:
+        """The call that computes gradients."""
+        arrays = {name: self._array(name, value) for name, value in inputs.items()}
+        arrays |= {routes.HEAD_GRAD + name: self._array("", value) for name, value in (head_grads or {}).items()}
+        names = None if wanted is None else [routes.GRAD + name for name in wanted]
+        headers, chunks = encode_request(arrays, names, {}, parameters)
+        return "POST", f"{self._path}/backward", headers, chunks, read_outputs
 
     def needs_types(self, inputs: Mapping[str, Any]) -> bool:
         """Whether there are values without a type of their own, and the model's types are not known yet."""
@@ -195,7 +209,8 @@ class Model:
 
         Args:
             inputs: arrays by input.
-            outputs: the names of those that are wanted; by default those that the model's file names, or all.
+            outputs: the names of those that are wanted; by default those that the model's file names, or all. An opbox
+                server has the values inside a model too, such as "fc1_output": see `outputs`.
             classes: for these outputs so many of their best classes, as bytes "value:index" or "value:index:label".
             parameters: of the request, such as `{"priority": 1}`.
 
@@ -210,6 +225,48 @@ class Model:
         if self._calls.needs_types(inputs):
             self._calls.learn(self.metadata())
         return self._transport.exchange(*self._calls.infer(inputs, outputs, classes, parameters)).tensors
+
+    def backward(
+        self,
+        inputs: Mapping[str, Any],
+        head_grads: Mapping[str, Any] | None = None,
+        wanted: Sequence[str] | None = None,
+        *,
+        is_train: bool = False,
+        seed: int = 0,
+    ) -> dict[str, Array]:
+        """Return gradients by the name of an input or parameter. The model of the server never changes.
+
+        An extension of opbox's: other servers have no gradients.
+
+        Args:
+            inputs: arrays by input, and by label where the model ends in a loss.
+            head_grads: gradients of outputs, or of values inside the model, by name. Without any, the model's outputs
+                are losses. With one of an inner value, only values that have one are differentiated.
+            wanted: the inputs and parameters whose gradients are wanted; by default all inputs.
+            is_train: whether operators run as in training: dropout drops, batch normalisation reads the batch.
+            seed: of random operators.
+
+        Raises:
+            MXNetError: the server refused.
+            TransportError: it could not be reached.
+
+        Example:
+            >>> digits.backward({"data": image}, {"fc2_output": one_hot})["data"].shape
+            (1, 784)
+        """
+        if self._calls.needs_types(inputs):
+            self._calls.learn(self.metadata())
+        call = self._calls.backward(inputs, head_grads, wanted, {"is_train": is_train, "seed": seed})
+        return _gradients(self._transport.exchange(*call))
+
+    def outputs(self) -> list[str]:
+        """Return the names that `infer` may ask for: the model's outputs, and the values inside it.
+
+        Raises:
+            MXNetError: the server refused, or is not opbox.
+        """
+        return _names(self._transport.exchange(*self._calls.get("/outputs")))
 
     def metadata(self) -> dict[str, Any]:
         """Return the names, types and shapes of the model's inputs and outputs; -1 is a length that varies."""
@@ -311,6 +368,25 @@ class AsyncModel:
             self._calls.learn(await self.metadata())
         return (await self._server.exchange(*self._calls.infer(inputs, outputs, classes, parameters))).tensors
 
+    async def backward(
+        self,
+        inputs: Mapping[str, Any],
+        head_grads: Mapping[str, Any] | None = None,
+        wanted: Sequence[str] | None = None,
+        *,
+        is_train: bool = False,
+        seed: int = 0,
+    ) -> dict[str, Array]:
+        """Return gradients by the name of an input or parameter; see `Model.backward`."""
+        if self._calls.needs_types(inputs):
+            self._calls.learn(await self.metadata())
+        call = self._calls.backward(inputs, head_grads, wanted, {"is_train": is_train, "seed": seed})
+        return _gradients(await self._server.exchange(*call))
+
+    async def outputs(self) -> list[str]:
+        """Return the names that `infer` may ask for; see `Model.outputs`."""
+        return _names(await self._server.exchange(*self._calls.get("/outputs")))
+
     async def metadata(self) -> dict[str, Any]:
         """Return the model's inputs and outputs; see `Model.metadata`."""
         return (await self._server.exchange(*self._calls.get())).header
@@ -342,6 +418,14 @@ def _place(url: str | None, token: str | None) -> tuple[str, str | None]:
 def _rows(reply: Reply) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = reply.header["rows"]
     return rows
+
+
+def _gradients(reply: Reply) -> dict[str, Array]:
+    return {name.removeprefix(routes.GRAD): array for name, array in reply.tensors.items()}
+
+
+def _names(reply: Reply) -> list[str]:
+    return [row["name"] for row in reply.header["outputs"]]
 
 
 def _statistics(reply: Reply) -> list[dict[str, Any]]:

@@ -23,23 +23,29 @@ __all__ = [
     "EXECUTORS",
     "EXECUTOR_DRAWING",
     "FORWARD",
+    "GRAD",
     "GRAPHS",
     "GRAPH_PREFIX",
+    "HEAD_GRAD",
     "HISTORY",
     "INFER_SHAPE",
     "INFER_TYPE",
     "LIVE",
     "METRICS",
     "MODEL",
+    "MODEL_BACKWARD",
     "MODEL_INFER",
     "MODEL_LOAD",
+    "MODEL_OUTPUTS",
     "MODEL_UNLOAD",
     "MODEL_VERSION",
     "MODELS",
     "LOGGING",
     "MODEL_TRACE",
     "MODELS_STATISTICS",
+    "MODEL_VERSION_BACKWARD",
     "MODEL_VERSION_INFER",
+    "MODEL_VERSION_OUTPUTS",
     "OPERATOR",
     "OPERATORS",
     "READY",
@@ -86,9 +92,13 @@ ABOUT = "/v2"
 LIVE = "/v2/health/live"
 READY = "/v2/health/ready"
 MODEL = "/v2/models/{model}"
+MODEL_BACKWARD = "/v2/models/{model}/backward"
 MODEL_INFER = "/v2/models/{model}/infer"
+MODEL_OUTPUTS = "/v2/models/{model}/outputs"
 MODEL_VERSION = "/v2/models/{model}/versions/{version}"
+MODEL_VERSION_BACKWARD = "/v2/models/{model}/versions/{version}/backward"
 MODEL_VERSION_INFER = "/v2/models/{model}/versions/{version}/infer"
+MODEL_VERSION_OUTPUTS = "/v2/models/{model}/versions/{version}/outputs"
 MODELS = "/v1/models"
 MODELS_STATISTICS = "/v2/models/stats"
 REPOSITORY_INDEX = "/v2/repository/index"
@@ -102,6 +112,10 @@ SYSTEM_MEMORY_REGION = "/v2/systemsharedmemory/region/{region}"
 CUDA_MEMORY = "/v2/cudasharedmemory"
 CUDA_MEMORY_REGION = "/v2/cudasharedmemory/region/{region}"
 
+HEAD_GRAD = "head_grad:"
+"""A tensor with this before its name is the gradient of that output, in a request for gradients."""
+GRAD = "grad:"
+"""A tensor with this before its name is the gradient of that argument, in the answer."""
 GRAPH_PREFIX = "sha256:"
 """A graph that was sent before is named by this and its hash (`symbol_json.content_hash`)."""
 SESSION_GRAPHS = 16

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.live import Live
-from tests.models.folders import perceptron, save
+from tests.models.folders import convolutional, perceptron, save
 
 PATIENCE_S = 120.0
 INPUT = "[inputs.data]\nshape = [-1, 4]\n"
@@ -17,11 +17,13 @@ INPUT = "[inputs.data]\nshape = [-1, 4]\n"
 
 @pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models: one without batching, one with, one with two versions, one of one owner's, one that is broken."""
+    """The models: without batching, with it, deep ones, with two versions, of one owner's, and one that is broken."""
     root = tmp_path_factory.mktemp("models")
     net, params = perceptron()
     save(root / "plain", net, params, INPUT)
     save(root / "batched", net, params, "max_batch = 8\nmax_queue = 40\n" + INPUT)
+    deep, arguments, states = convolutional()
+    save(root / "deep", deep, arguments, "max_batch = 8\n[inputs.data]\nshape = [-1, 1, 6, 6]\n", aux=states)
     for version in (1, 2):
         save(root / "versions" / str(version), *perceptron(float(version)))
     (root / "versions" / "model.toml").write_text('versions = "all"\n')

@@ -40,7 +40,11 @@ INPUTS = [
     _tensor("fc_bias", [2], 10, 20),
 ]
 
-
+GRADIENTS = {
+    "inputs": [_tensor("data", [1, 4], 1, 2, 3, 4), _tensor("softmax_label", [1], 2)],
+    "outputs": [{"name": "grad:data"}],
+}
+"""The request for the gradient of a loss by its input."""
 BLOCK = "039058c6f2c0cb492c533b0a4d14ef77cc0f78abccced5287d84a1a2011cfb81"
 """SHA-256 of the bytes 1, 2 and 3."""
 
@@ -124,6 +128,8 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("POST", paths.MODEL_LOAD): Example({}, {}),
     ("POST", paths.MODEL_INFER): Example({"id": "1", "inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
     ("POST", paths.MODEL_VERSION_INFER): Example({"inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
+    ("POST", paths.MODEL_BACKWARD): Example(GRADIENTS),
+    ("POST", paths.MODEL_VERSION_BACKWARD): Example(GRADIENTS),
     ("POST", paths.MODEL_UNLOAD): Example({}, {}),
     ("POST", paths.TRACE): Example({"trace_level": ["OFF"]}),
     ("POST", paths.MODEL_TRACE): Example({"trace_level": ["OFF"]}),

@@ -36,6 +36,7 @@ def bind(
     share: bool = True,
     level: str | None = None,
     eliminate_common_expr: bool = True,
+    infer_apart: bool = True,
 ) -> BoundPlan:
     """Compile `graph` for these arrays and bind it to them.
 
@@ -49,6 +50,7 @@ def bind(
         share: False gives every intermediate value memory of its own, for comparison.
         level: the highest level of computes to choose; by default what OPBOX_COMPUTE_LEVEL says.
         eliminate_common_expr: whether equal calls on the same inputs are computed once.
+        infer_apart: whether an inference may run by a plan without backward. False where each is followed by one.
 
     Raises:
         BadRequestError: an array is missing or is nobody's, or a req is not write, add or null.
@@ -90,7 +92,7 @@ def bind(
     if max_bytes is not None and plan.allocates > max_bytes:
         raise LimitError(f"the executor needs {plan.allocates:,} bytes: expected at most {max_bytes:,}")
     inference = None
-    if share and may_infer_apart(plan):
+    if share and infer_apart and may_infer_apart(plan):
         inference = Inference(_for_inference(compiled, plan), plan)
     return BoundPlan(plan, args, grads, aux, backend, random, inference=inference)
 

@@ -14,7 +14,7 @@ from opbox_ops.node import Node
 
 from .plan import Plan
 
-__all__ = ["Inference", "may_infer_apart"]
+__all__ = ["Inference", "leaves_something", "may_infer_apart"]
 
 
 class Inference:
@@ -37,10 +37,11 @@ class Inference:
 
 def may_infer_apart(plan: Plan) -> bool:
     """True if inference leaves outputs alone: no operator draws then, has a state or subgraphs, or is a user's."""
-    return plan.trains and plan.device == "cpu" and not any(_leaves_something(step.node) for step in plan.steps)
+    return plan.trains and plan.device == "cpu" and not any(leaves_something(step.node) for step in plan.steps)
 
 
-def _leaves_something(node: Node) -> bool:
+def leaves_something(node: Node) -> bool:
+    """True if inference of an operator changes more than its outputs, or draws: what it computes is not its inputs'."""
     node = node.forward or node
     op = node.op
     if op is None:

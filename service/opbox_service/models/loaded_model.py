@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from cachetools import LRUCache
 
 from opbox_ops.backend import Backend
 from opbox_protocol.datatypes import datatype_of, dtype_of
 from opbox_protocol.errors import BadRequestError
+from opbox_protocol.routes import HEAD_GRAD
 
 from ..carriers import AnswerLimit
-from ..executor import BoundPlan, bind
 from ..graph.ir import Graph
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..quota import Budget, MeteredBackend
 from ..task import current, graph_budget
+from .batch_axis import keeps_examples
 from .batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
+from .gradients import GradientRuns
+from .inner_values import InnerValues
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
+from .model_plans import KEPT_PLANS, ModelPlan, ModelPlans, PlanKind, TensorForm
 from .statistics import ModelStatistics
 from .warmup import known_shapes, warmup_tensors
 
 __all__ = ["LoadedModel", "ServedTensor"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-KEPT_PLANS = 16
-"""Number of idle plans to keep, for shapes that come again."""
+KEPT_CHECKS = 64
+"""Number of answers to keep, for inner values and shapes that come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +55,6 @@ class ServedTensor:
     def to_json(self) -> dict[str, Any]:
         """As the Open Inference Protocol has it."""
         return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape or (-1,))}
-
-
-@dataclass(slots=True)
-class _ModelPlan:
-    """A bound plan, the arrays that its inputs go to, and what counts their memory."""
-
-    key: tuple[Any, ...]
-    bound: BoundPlan
-    inputs: Mapping[str, Any]
-    budget: Budget
 
 
 class LoadedModel:
@@ -123,7 +118,12 @@ class LoadedModel:
         except BaseException:
             self._budget.close()
             raise
-        self._idle: list[_ModelPlan] = []
+        self._inner = InnerValues(graph, self._output_names, not config.inner_values)
+        self._plans = ModelPlans(self._params, self._labels, backend, memory)
+        types = {one.name: np.dtype(dtype_of(one.datatype)) for one in self.inputs}
+        self._tells_gradients = config.inner_values
+        self._gradients = GradientRuns(self._inner, self._plans, self._params, types, self._labels, backend)
+        self._batched: LRUCache[tuple[Any, ...], bool] = LRUCache(KEPT_CHECKS)
         self._lock = threading.Lock()
         self._axis = config.batch_axis
         self._sizes = batch_sizes(config)
@@ -166,6 +166,7 @@ class LoadedModel:
         self.inputs = [tensor(name, shape_of[name], type_of[name]) for name in names]
         outputs = zip(self._output_names, inferred.out_shapes, dtypes.out_types, strict=True)
         self.outputs = [tensor(*output) for output in outputs]
+        self._entries = inferred.entries, dtypes.entries
         wrong = [name for name in config.outputs or () if name not in self._output_names]
         if wrong:
             raise BadRequestError(f"outputs: {wrong[0]!r}: expected one of {', '.join(self._output_names[:20])}")
@@ -186,7 +187,7 @@ class LoadedModel:
         Args:
             owner: whose request it is.
             tensors: by input.
-            outputs: names of those that are wanted.
+            outputs: names of those that are wanted, be they the network's or of values inside it.
             take: gets them, in this thread or another; they are valid while it runs.
             fail: gets an error that the request ends with after this has returned.
             limit: how large they may be.
@@ -204,7 +205,8 @@ class LoadedModel:
             wishes.check(self._name, came)
             self._check(tensors, outputs)
             examples = self._examples(tensors)
-            if self._batcher is None or examples > self._sizes[-1]:
+            names = self._inner.beyond_outputs(outputs)
+            if self._batcher is None or examples > self._sizes[-1] or not self._keeps_examples(names, tensors):
                 try:
                     self._run(tensors, outputs, take, limit)
                 finally:
@@ -224,8 +226,7 @@ class LoadedModel:
             self.statistics.failed(time.monotonic() - came)
             fail(error)
 
-        axis = self._axis or 0
-        key = tuple(tensors[one.name].shape[:axis] + tensors[one.name].shape[axis + 1 :] for one in self.inputs)
+        key = (names, *self._shapes_of_one(tensors))
         self._batcher.join(
             WaitingRequest(owner, tensors, examples, bounded, count_failed, outputs, task, key, came, wishes)
         )
@@ -259,6 +260,61 @@ class LoadedModel:
         )
         self._outputs_of([nobody])
 
+    def backward(
+        self,
+        owner: str,
+        tensors: Mapping[str, Array],
+        wanted: Sequence[str] | None,
+        take: Callable[[dict[str, Array]], None],
+        limit: AnswerLimit,
+        *,
+        is_train: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Run the network forward and backward on a request's tensors, which never run together with others.
+
+        Args:
+            owner: whose request it is.
+            tensors: by input and label, and gradients of outputs or inner values as `head_grad:NAME`. Without any, the
+                network's outputs are losses. With one of an inner value, only values that have one are differentiated.
+            wanted: `grad:NAME` of inputs and parameters, and outputs; None: the gradients of all inputs.
+            take: gets them; they are valid while it runs.
+            limit: how large they may be.
+            is_train: whether operators run as in training: dropout drops, batch normalisation reads the batch.
+            seed: of random operators.
+
+        Raises:
+            BadRequestError: a tensor is missing or nobody's; a name is unknown.
+            ShapeError: a head gradient or label has another shape than the network wants.
+        """
+        begun = time.monotonic()
+        try:
+            if not self._tells_gradients:
+                raise BadRequestError("gradients: expected a model that tells them, got one with inner_values = false")
+            inputs = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEAD_GRAD)}
+            self._check({name: tensor for name, tensor in inputs.items() if name not in self._labels}, ())
+            examples = self._examples(tensors)
+            try:
+                forms = self._forms(tensors)
+                self._gradients.run(tensors, forms, wanted, take, limit, is_train=is_train, seed=seed)
+            finally:
+                self._spend(owner, time.monotonic() - begun)
+        except BaseException:
+            self.statistics.failed(time.monotonic() - begun)
+            raise
+        self.statistics.succeeded(examples, 0.0, time.monotonic() - begun)
+
+    def list_outputs(self) -> tuple[list[ServedTensor], list[str], list[str]]:
+        """What requests may name: outputs and inner values, in the graph's order; gradients; and labels for these."""
+        shapes, types = self._entries
+        rows = []
+        for name, entry in self._inner.entries.items():
+            number = self._graph.entry_id(entry)
+            rows.append(ServedTensor(name, datatype_of(np.dtype(types[number] or np.float32)), shapes[number]))
+        if not self._tells_gradients:
+            return rows, [], []
+        return rows, self._gradients.names(), list(self._labels)
+
     def _examples(self, tensors: Mapping[str, Array]) -> int:
         """The length of the inputs' batch axis; checked where requests run together."""
         if not self.inputs or self._axis is None:
@@ -278,6 +334,27 @@ class LoadedModel:
                 )
         return int(tensors[first].shape[axis])
 
+    def _shapes_of_one(self, tensors: Mapping[str, Array]) -> list[tuple[int, ...]]:
+        """The inputs' shapes without the batch axis."""
+        axis = self._axis or 0
+        return [tensors[one.name].shape[:axis] + tensors[one.name].shape[axis + 1 :] for one in self.inputs]
+
+    def _keeps_examples(self, names: tuple[str, ...], tensors: Mapping[str, Array]) -> bool:
+        """Whether all these values have the batch axis, so that they may be computed for several requests at once."""
+        if not names:
+            return True
+        key = (names, *self._shapes_of_one(tensors))
+        with self._lock:
+            known = self._batched.get(key)
+        if known is None:
+            shapes = {name: tuple(array.shape) for name, array in self._params.items()}
+            shapes |= {one.name: tensors[one.name].shape for one in self.inputs}
+            batched = {one.name for one in self.inputs}
+            known = keeps_examples(self._inner.graph_of(names), shapes, batched, self._axis or 0)
+            with self._lock:
+                self._batched[key] = known
+        return known
+
     def _run(
         self,
         tensors: Mapping[str, Array],
@@ -285,10 +362,12 @@ class LoadedModel:
         take: Callable[[dict[str, Array]], None],
         limit: AnswerLimit,
     ) -> None:
-        """Run the network on one request's tensors."""
-        with self._running(self._shapes(tensors)) as plan:
+        """Run the network, or as much of it as the outputs need, on one request's tensors."""
+        names = self._inner.beyond_outputs(outputs)
+        computed = self._inner.names_of(names)
+        with self._running(self._forms(tensors), names) as plan:
             backend: Any = self._backend
-            wanted = [self._output_names.index(name) for name in outputs]
+            wanted = [computed.index(name) for name in outputs]
             limit.check("the outputs", [plan.bound.outputs[i] for i in wanted])
             for name, array in plan.inputs.items():
                 backend.write(array, tensors[name])
@@ -326,7 +405,9 @@ class LoadedModel:
         size = next(size for size in self._sizes if size >= total)
         first = entries[0].tensors
         shapes = {name: (*t.shape[:axis], size, *t.shape[axis + 1 :]) for name, t in first.items()}
-        with self._running({name: (shapes[name], first[name].dtype) for name in shapes}) as plan:
+        inner = self._inner.beyond_outputs(entries[0].outputs)
+        computed = self._inner.names_of(inner)
+        with self._running({one.name: (shapes[one.name], first[one.name].dtype) for one in self.inputs}, inner) as plan:
             backend: Any = self._backend
             for name, array in plan.inputs.items():
                 parts = [entry.tensors[name] for entry in entries]
@@ -337,7 +418,7 @@ class LoadedModel:
             plan.bound.forward(is_train=False, parameters=0)
             names = {name for entry in entries for name in entry.outputs}
             values = {}
-            for i, name in enumerate(self._output_names):
+            for i, name in enumerate(computed):
                 if name in names:
                     values[name] = np.array(backend.get(plan.bound.outputs[i]))
                     if values[name].ndim <= axis or values[name].shape[axis] != size:
@@ -352,20 +433,14 @@ class LoadedModel:
             begin += entry.examples
         return answers
 
-    def _shapes(self, tensors: Mapping[str, Array]) -> dict[str, tuple[tuple[int, ...], Any]]:
-        return {one.name: (tensors[one.name].shape, tensors[one.name].dtype) for one in self.inputs}
+    def _running(
+        self, forms: Mapping[str, TensorForm], names: tuple[str, ...] = ()
+    ) -> AbstractContextManager[ModelPlan]:
+        """A plan for inputs of such shapes and types, which computes these values, or the network's outputs."""
+        return self._plans.running(self._inner.graph_of(names), PlanKind(names), forms)
 
-    @contextmanager
-    def _running(self, like: Mapping[str, tuple[tuple[int, ...], Any]]) -> Iterator[_ModelPlan]:
-        """A plan for inputs of such shapes and types, which is dropped when the block fails."""
-        with self._backend.scope():
-            plan = self._plan(like)
-            try:
-                yield plan
-            except BaseException:
-                plan.budget.close()
-                raise
-            self._give_back(plan)
+    def _forms(self, tensors: Mapping[str, Array]) -> dict[str, TensorForm]:
+        return {one.name: (tensors[one.name].shape, tensors[one.name].dtype) for one in self.inputs}
 
     def _check(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> None:
         for served in self.inputs:
@@ -388,61 +463,7 @@ class LoadedModel:
         if extra:
             names = ", ".join(served.name for served in self.inputs) or "none"
             raise BadRequestError(f"input {extra[0]!r} is none of the model's: expected {names}")
-        unknown = [name for name in outputs if name not in self._output_names]
-        if unknown:
-            raise BadRequestError(
-                f"output {unknown[0]!r} is none of the model's: expected {', '.join(self._output_names[:20])}"
-            )
-
-    def _plan(self, like: Mapping[str, tuple[tuple[int, ...], Any]]) -> _ModelPlan:
-        """An idle plan for such inputs, or another one."""
-        key = tuple(like[served.name][0] for served in self.inputs)
-        with self._lock:
-            for i, plan in enumerate(self._idle):
-                if plan.key == key:
-                    return self._idle.pop(i)
-        budget = Budget(self._memory.limit, self._memory, "memory of the model")
-        try:
-            return self._bind(key, like, budget)
-        except BaseException:
-            budget.close()
-            raise
-
-    def _bind(
-        self, key: tuple[Any, ...], like: Mapping[str, tuple[tuple[int, ...], Any]], budget: Budget
-    ) -> _ModelPlan:
-        backend: Any = MeteredBackend(self._backend, budget)
-        graph = self._graph
-        inputs = {name: backend.empty(shape, dtype) for name, (shape, dtype) in like.items()}
-        known = {**self._params, **inputs}
-        if self._labels:
-            with graph_budget():
-                shapes = infer_shape(graph, {name: tuple(array.shape) for name, array in known.items()}).arg_shapes
-                types = infer_type(graph, {name: array.dtype for name, array in known.items()}, partial=True).arg_types
-            of = dict(zip(graph.argument_names, zip(shapes, types, strict=True), strict=True))
-            zeros = {name: np.zeros(of[name][0] or (), np.dtype(of[name][1] or np.float32)) for name in self._labels}
-            known |= {name: backend.put(array) for name, array in zeros.items()}
-        auxiliary = set(graph.auxiliary_names)
-        bound = bind(
-            graph,
-            args={name: array for name, array in known.items() if name not in auxiliary},
-            aux={name: array for name, array in known.items() if name in auxiliary},
-            backend=backend,
-            random=backend.random(0),
-            max_bytes=budget.limit,
-        )
-        memory = bound.memory
-        own = memory.arena_bytes + memory.output_bytes + memory.packed_bytes + bound.plan.object_bytes
-        budget.keep(own + sum(int(array.nbytes) for name, array in known.items() if name not in self._params))
-        budget.settle()
-        return _ModelPlan(key, bound, inputs, budget)
-
-    def _give_back(self, plan: _ModelPlan) -> None:
-        with self._lock:
-            self._idle.append(plan)
-            dropped = self._idle.pop(0) if len(self._idle) > KEPT_PLANS else None
-        if dropped is not None:
-            dropped.budget.close()
+        self._inner.check("output", outputs)
 
     @property
     def nbytes(self) -> int:
@@ -451,10 +472,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Give back the memory. Calls that run meanwhile end as they would."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for plan in idle:
-            plan.budget.close()
+        self._plans.close()
         self._budget.close()
 
 

@@ -58,6 +58,10 @@ class ModelConfig(Strict):
         Field(default="latest", description="The versions to serve: the newest, all, or those listed.")
     )
     warmup: list[Warmup] = Field(default=[], description="Requests to run before a version is ready.")
+    inner_values: bool = Field(
+        default=True,
+        description="Whether requests may name values inside it and gradients, which give its parameters away.",
+    )
     owners: list[str] | None = Field(default=None, description="Who may call it; by default every owner.")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, SkipValidation
 
 from ..carriers import Answer, Call, Done
-from ..stateless.graph_runner import BackwardParameters, RunParameters
+from ..stateless.graph_runner import BackwardParameters, ForwardParameters
 from ..stateless.inference import GraphReference, Shape, ShapeQuery, TypeQuery, infer_shapes, infer_types
 from ..validation import Expected
 from .models import Body, Tensor, TensorBody
@@ -85,7 +85,7 @@ class ForwardRequest(TensorBody):
 
     graph: GraphReference
     inputs: SkipValidation[list[Tensor]] = Field(default=[], description="By argument and auxiliary state.")
-    parameters: RunParameters = RunParameters()
+    parameters: ForwardParameters = ForwardParameters()
 
 
 class BackwardRequest(TensorBody):
@@ -139,6 +139,7 @@ def _run(engine: Engine, call: Call, done: Done, *, backward: bool) -> None:
         call.tensors,
         lambda outputs: done(Answer({}, outputs)),
         call.limit,
+        fail=done,
         backward=backward,
         owner=call.owner,
         quota=call.quota,

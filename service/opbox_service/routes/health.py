@@ -42,6 +42,8 @@ EXTENSIONS = (
 """What every server has of the Open Inference Protocol's extensions."""
 SHARED_MEMORY = "system_shared_memory"
 """The extension of a server that takes shared memory."""
+OWN_EXTENSIONS = ("opbox_backward", "opbox_inner_values")
+"""What it has beyond them: gradients of models, and the values inside them."""
 
 
 class ServedModels(Protocol):
@@ -176,7 +178,7 @@ def about(place: Place, call: Call, done: Done) -> None:
 @cache
 def server_metadata() -> dict[str, Any]:
     """Return the answer of `about`, made once: Python reads files each time that it is asked for a version."""
-    extensions = [*EXTENSIONS, BODY_PARTS, *([ZSTD] if is_available() else [])]
+    extensions = [*EXTENSIONS, *OWN_EXTENSIONS, BODY_PARTS, *([ZSTD] if is_available() else [])]
     lines = {"cpu": cpu_description().line, "gpu": gpu_description().line}
     return {"name": "opbox", "version": version("opbox-service"), "extensions": extensions, **lines}
 

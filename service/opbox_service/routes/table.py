@@ -17,6 +17,7 @@ from . import (
     graphs,
     health,
     history,
+    model_gradients,
     page,
     served_models,
     server_settings,
@@ -474,6 +475,40 @@ ROUTES = RouteTable(
                 errors=_RUN,
             )
             for path, operation in ((paths.MODEL_INFER, "infer"), (paths.MODEL_VERSION_INFER, "infer_version"))
+        ),
+        *(
+            Route(
+                method="POST",
+                path=path,
+                handler=model_gradients.model_backward,
+                tag="models",
+                operation=operation,
+                request=model_gradients.ModelBackwardRequest,
+                answer=served_models.InferenceAnswer,
+                runs_on=RunsOn.MODEL_WORKER,
+                tensors=True,
+                errors=_RUN,
+            )
+            for path, operation in (
+                (paths.MODEL_BACKWARD, "model_backward"),
+                (paths.MODEL_VERSION_BACKWARD, "model_version_backward"),
+            )
+        ),
+        *(
+            Route(
+                method="GET",
+                path=path,
+                handler=model_gradients.list_outputs,
+                tag="models",
+                operation=operation,
+                answer=model_gradients.ModelOutputs,
+                runs_on=RunsOn.MODEL_WORKER,
+                errors=(400,),
+            )
+            for path, operation in (
+                (paths.MODEL_OUTPUTS, "get_model_outputs"),
+                (paths.MODEL_VERSION_OUTPUTS, "get_model_version_outputs"),
+            )
         ),
         Route(
             method="GET",

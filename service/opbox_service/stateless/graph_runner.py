@@ -12,6 +12,7 @@ from pydantic import Field
 
 from opbox_ops.backend import backend_for, device_name
 from opbox_protocol.errors import BadRequestError, UnsupportedError
+from opbox_protocol.routes import GRAD, HEAD_GRAD
 
 from ..carriers import AnswerLimit, OwnerQuota
 from ..device_time import DeviceTimes
@@ -19,14 +20,13 @@ from ..graph.ir import Graph
 from ..quota import Ledger
 from ..settings import Settings
 from ..validation import Expected, RandomSeed, Strict
+from .graph_batches import GraphBatches, GraphCall
 from .graph_cache import GraphCache
 from .plans import Compiled, PlanCache
 
-__all__ = ["BackwardParameters", "Device", "GraphRunner", "RunParameters", "check_device"]
+__all__ = ["BackwardParameters", "Device", "ForwardParameters", "GraphRunner", "RunParameters", "check_device"]
 
 NO_LIMIT = AnswerLimit()
-HEAD_GRAD = "head_grad:"
-GRAD = "grad:"
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Device = Annotated[
     str, Field(description="cpu, gpu, gpu:1; by default the server's."), Expected("a name such as 'cpu' or 'gpu'")
@@ -40,6 +40,16 @@ class RunParameters(Strict):
     seed: RandomSeed = 0
     device: Device | None = None
     tensor_alignment: Literal[64] | None = Field(default=None, description="Of a frame whose tensors are aligned.")
+
+
+class ForwardParameters(RunParameters):
+    """The parameters of a graph's run forward."""
+
+    batch: bool = Field(
+        default=False,
+        description="Whether calls of equal graphs and weights may run as one, along the first axis of arguments that "
+        "operators call data or label.",
+    )
 
 
 class BackwardParameters(RunParameters):
@@ -66,6 +76,7 @@ class GraphRunner:
         self._graphs = graphs
         self._device_times = device_times
         self._plans = PlanCache(settings.plan_cache, settings.plan_cache_bytes)
+        self._batches = GraphBatches(self._run_forward)
         ledger.give_up = self._plans.clear
 
     def close(self) -> None:
@@ -80,6 +91,7 @@ class GraphRunner:
         take: Callable[[dict[str, Array]], None],
         limit: AnswerLimit = NO_LIMIT,
         *,
+        fail: Callable[[Exception], None],
         backward: bool,
         owner: str,
         quota: OwnerQuota | None = None,
@@ -88,10 +100,11 @@ class GraphRunner:
 
         Args:
             reference: the graph, or its hash.
-            parameters: BackwardParameters for backward.
+            parameters: ForwardParameters or BackwardParameters.
             tensors: by argument and auxiliary state; for backward head gradients too, as `head_grad:<output>`.
             take: gets the outputs, which are valid while it runs.
             limit: how large the outputs, and for backward the gradients, may be.
+            fail: gets the error of a call that ran together with others, by this thread or another.
             owner: for whom, and whose memory it takes meanwhile.
             quota: of the owner; None for the settings'.
 
@@ -105,20 +118,40 @@ class GraphRunner:
         inputs, heads = _split(tensors) if backward else (tensors, {})
         _check_names(graph, inputs, heads)
         wrt = _wanted(graph, parameters, inputs) if isinstance(parameters, BackwardParameters) else ()
-        host = backend_for(device)
         limit_bytes = self._settings.max_session_bytes if quota is None else quota.session_bytes
+        is_train = backward if parameters.is_train is None else parameters.is_train
+        call = GraphCall(owner, key, graph, device, inputs, limit_bytes, parameters.seed, is_train)
+        batch = isinstance(parameters, ForwardParameters) and parameters.batch
+        if not batch or not self._batches.join(call, take, fail, limit):
+            self._compute(call, take, limit, heads if backward else None, wrt)
+
+    def _run_forward(self, call: GraphCall, take: Callable[[dict[str, Array]], None]) -> None:
+        self._compute(call, take, NO_LIMIT, None, ())
+
+    def _compute(
+        self,
+        call: GraphCall,
+        take: Callable[[dict[str, Array]], None],
+        limit: AnswerLimit,
+        heads: Mapping[str, Array] | None,
+        wrt: tuple[str, ...],
+    ) -> None:
+        """Run a call on a plan for it; backward too, unless there are no `heads` at all."""
+        owner, graph, device = call.owner, call.graph, call.device
+        host = backend_for(device)
         memory = self._ledger.of(owner, device)
         begun = time.monotonic()
         with host.scope(), contextlib.ExitStack() as counting:
             # Of a run that fails or is ended too; before the answer, so that who has it may count on it.
             counting.callback(lambda: self._device_times.add(owner, device, 0.0, time.monotonic() - begun))
-            compiled = self._plans.take(owner, key, graph, inputs, wrt, device, host, memory, limit_bytes)
+            compiled = self._plans.take(
+                owner, call.key, graph, call.tensors, wrt, device, host, memory, call.limit_bytes
+            )
             try:
                 limit.check("the outputs", [*compiled.executor.outputs, *compiled.grads.values()])
-                compiled.write(inputs)
-                compiled.random.seed(parameters.seed)
-                is_train = backward if parameters.is_train is None else parameters.is_train
-                outputs = _outputs(graph.output_names, compiled, heads if backward else None, is_train)
+                compiled.write(call.tensors)
+                compiled.random.seed(call.seed)
+                outputs = _outputs(graph.output_names, compiled, heads, call.is_train)
                 counting.close()
                 take(outputs)
             except BaseException:

@@ -23,7 +23,7 @@ from ..executor import BoundPlan, bind
 from ..graph.ir import Graph
 from ..quota import Budget, MeteredBackend
 
-__all__ = ["Compiled", "PlanCache"]
+__all__ = ["Compiled", "PlanCache", "same_bytes"]
 
 
 class _Place(NamedTuple):
@@ -67,7 +67,7 @@ class Compiled:
         write: Any = self.backend.write
         for name, array in self.arrays.items():
             if id(array) in packed:
-                if _same_bytes(array, inputs[name]):
+                if same_bytes(array, inputs[name]):
                     continue
                 self.version += 1
             write(array, inputs[name])
@@ -77,7 +77,7 @@ class Compiled:
         self.budget.close()
 
 
-def _same_bytes(array: Array, tensor: Array) -> bool:
+def same_bytes(array: Array, tensor: Array) -> bool:
     """True if a tensor has the very bytes of an array of its shape and type; it stops at the first that differ."""
     if not array.flags.c_contiguous or not tensor.flags.c_contiguous:
         return False

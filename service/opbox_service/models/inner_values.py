@@ -1,0 +1,94 @@
+"""InnerValues: the values inside a network that requests may name, and the graphs that compute no more than some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from threading import Lock
+
+from cachetools import LRUCache
+
+from opbox_ops.node import Entry, Node
+from opbox_protocol.errors import BadRequestError
+from opbox_protocol.near_names import near_names
+
+from ..graph.ir import Graph
+
+__all__ = ["InnerValues"]
+
+KEPT_GRAPHS = 16
+"""Number of graphs to keep, for sets of names that come again."""
+SHOWN_NAMES = 20
+"""Maximum number of names in an error."""
+
+
+class InnerValues:
+    """The outputs of a network's operators by name, as MXNet's `get_internals` names them. Safe for many threads.
+
+    A name that several operators have is left out, as it says nothing.
+
+    Args:
+        graph: the network.
+        outputs: names of its outputs.
+        hidden: whether these alone may be named.
+
+    Attributes:
+        entries: by name, in the graph's order; the network's own outputs are among them.
+
+    Example:
+        >>> InnerValues(graph, ["softmax_output"]).graph_of(["fc1_output"]).argument_names
+        ['data', 'fc1_weight', 'fc1_bias']
+    """
+
+    def __init__(self, graph: Graph, outputs: Sequence[str], hidden: bool = False) -> None:
+        self._graph = graph
+        nodes = () if hidden else graph.nodes
+        named = [(name, entry) for node in nodes if node.op is not None for name, entry in _visible(node)]
+        counts = Counter(name for name, _ in named)
+        own = dict(zip(outputs, graph.heads, strict=True))
+        inner = {name: entry for name, entry in named if counts[name] == 1 and name not in own}
+        numbers = {name: graph.entry_id(entry) for name, entry in (inner | own).items()}
+        self.entries = dict(sorted((inner | own).items(), key=lambda item: numbers[item[0]]))
+        self._outputs = tuple(outputs)
+        self._graphs: LRUCache[tuple[str, ...], Graph] = LRUCache(KEPT_GRAPHS)
+        self._lock = Lock()
+
+    def check(self, subject: str, names: Iterable[str]) -> None:
+        """Raise BadRequestError for a name that is none of these; it tells names that are like it.
+
+        Args:
+            subject: what is named, for the error.
+        """
+        for name in names:
+            if name not in self.entries:
+                near = near_names(name[:80], self.entries) or list(self._outputs[:SHOWN_NAMES])
+                raise BadRequestError(
+                    f"{subject} {name[:80]!r} is none of the model's: expected {', '.join(near)}, or another name of "
+                    "GET /v2/models/NAME/outputs"
+                )
+
+    def beyond_outputs(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names in the graph's order; none where all are outputs of the network, whose own graph computes them."""
+        wanted = set(names)
+        return () if wanted.issubset(self._outputs) else tuple(name for name in self.entries if name in wanted)
+
+    def names_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Names of the heads of `graph_of(names)`."""
+        return names or self._outputs
+
+    def graph_of(self, names: tuple[str, ...]) -> Graph:
+        """A graph with these values as its heads, and without what none of them needs; none: the network's own."""
+        if not names:
+            return self._graph
+        with self._lock:
+            graph = self._graphs.get(names)
+            if graph is None:
+                graph = self._graphs[names] = Graph([self.entries[name] for name in names])
+        return graph
+
+
+def _visible(node: Node) -> list[tuple[str, Entry]]:
+    """The outputs of an operator's node that other operators may read, by name."""
+    assert node.op is not None
+    count = node.op.num_visible_outputs(node.params)
+    return list(zip(node.output_names()[:count], node.entries()[:count], strict=True))
