@@ -100,7 +100,7 @@ def model() -> Recording:
 
 def begin(model: Recording, max_batch: int = 4, max_queue: int = 100) -> Requests:
     """A first request, whose run waits."""
-    requests = Requests(Batcher(model, max_batch, 0.0, max_queue, "m"))
+    requests = Requests(Batcher(model, max_batch, 0.0, max_queue, "model 'm'"))
     requests.send("first")
     assert model.begun.acquire(timeout=60)
     return requests

@@ -35,7 +35,7 @@ def load(folder: Path, **fields: Any) -> LoadedModel:
 
 def sizes(model: LoadedModel) -> list[int]:
     """The numbers of examples that it has plans for."""
-    return sorted(plan.key[0][0] for plan in model._idle)
+    return sorted(plan.key[1][0] for plan in model._plans._idle["outputs"])
 
 
 @pytest.mark.parametrize(

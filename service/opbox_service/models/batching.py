@@ -1,4 +1,4 @@
-"""Batcher: requests for one model become one run along the batch axis.
+"""Batcher: requests for one model, or one graph, become one run along the batch axis.
 
 The first request that finds the model idle runs what waits, at most `max_batch` examples; requests that come meanwhile
 wait for the next run, which is begun in the turn of the owner who waited longest. So no thread is kept waiting, and a
@@ -46,15 +46,15 @@ class QueueWishes:
         """The time by which a request is to run that came at `came`."""
         return came + self.timeout_us / 1e6 if self.timeout_us else math.inf
 
-    def check(self, model: str, came: float) -> None:
+    def check(self, subject: str, came: float) -> None:
         """Raise NotReadyError if a request that came at `came` has waited for too long."""
         if self.timeout_us and time.monotonic() > self.until(came):
-            raise self.refusal(model)
+            raise self.refusal(subject)
 
-    def refusal(self, model: str) -> NotReadyError:
+    def refusal(self, subject: str) -> NotReadyError:
         """The error of a request that has waited for too long."""
         return NotReadyError(
-            f"model {model!r}: expected a run within the {self.timeout_us} us of parameters.timeout, got none in that "
+            f"{subject}: expected a run within the {self.timeout_us} us of parameters.timeout, got none in that "
             "time: allow more, or try again in a moment"
         )
 
@@ -116,15 +116,15 @@ class Batcher:
         max_batch: the most examples of a run.
         max_delay_s: how long a run waits for more examples when there are fewer.
         max_queue: the most requests that wait.
-        name: of the model, for errors.
+        subject: whose requests they are, for errors, such as "model 'digits'".
     """
 
-    def __init__(self, model: BatchSizes, max_batch: int, max_delay_s: float, max_queue: int, name: str) -> None:
+    def __init__(self, model: BatchSizes, max_batch: int, max_delay_s: float, max_queue: int, subject: str) -> None:
         self._model = model
         self._max_batch = max_batch
         self._max_delay_s = max_delay_s
         self._max_queue = max_queue
-        self._name = name
+        self._subject = subject
         self._waiting: OrderedDict[str, list[WaitingRequest]] = OrderedDict()
         self._count = self._examples = 0
         self._earliest = math.inf
@@ -141,7 +141,7 @@ class Batcher:
         with self._more:
             if self._count >= self._max_queue:
                 raise QuotaError(
-                    f"model {self._name!r}: expected at most {self._max_queue} waiting requests, got one more: try "
+                    f"{self._subject}: expected at most {self._max_queue} waiting requests, got one more: try "
                     "again in a moment"
                 )
             insort(self._waiting.setdefault(entry.owner, []), entry, key=_rank)
@@ -197,7 +197,7 @@ class Batcher:
             late = self._late()
             entries = self._batch()
         for entry in late:
-            entry.fail(entry.wishes.refusal(self._name))
+            entry.fail(entry.wishes.refusal(self._subject))
         going_on = []
         for entry in entries:
             if entry.task is not None and entry.task.stopped is not None:

@@ -93,7 +93,7 @@ class LoadedModel:
         labels: Sequence[str] = (),
         spend: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
-        self._name = name
+        self._subject = f"model {name!r}"
         self._graph = network.graph
         self._output_names = list(network.outputs) or network.graph.output_names
         self._backend = backend
@@ -135,7 +135,7 @@ class LoadedModel:
         if config.max_batch > 1:
             if self._axis is None:
                 raise BadRequestError("max_batch: expected 1 without a batch axis, got more: set batch_axis")
-            self._batcher = Batcher(self, config.max_batch, config.max_delay_us / 1e6, config.max_queue, name)
+            self._batcher = Batcher(self, config.max_batch, config.max_delay_us / 1e6, config.max_queue, self._subject)
 
     def _describe(self, network: ModelNetwork, config: ModelConfig, names: Sequence[str]) -> None:
         """Find out what goes in and comes out."""
@@ -202,7 +202,7 @@ class LoadedModel:
         task = current()
         came = begun if task is None else task.came
         try:
-            wishes.check(self._name, came)
+            wishes.check(self._subject, came)
             self._check(tensors, outputs)
             examples = self._examples(tensors)
             names = self._inner.beyond_outputs(outputs)

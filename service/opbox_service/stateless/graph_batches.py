@@ -135,7 +135,7 @@ class _GraphBatcher:
     def __init__(self, run: Run, batched: frozenset[str]) -> None:
         self._run = run
         self._batched = batched
-        self._batcher = Batcher(self, MAX_EXAMPLES, 0.0, MAX_WAITING, "graph")
+        self._batcher = Batcher(self, MAX_EXAMPLES, 0.0, MAX_WAITING, "calls with batch")
 
     def join(
         self, call: GraphCall, examples: int, take: Take, fail: Callable[[Exception], None], limit: AnswerLimit
