@@ -186,6 +186,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         rest = settings.stop_grace_s if server.stop_by is None else server.stop_by - time.monotonic()
         await pool.stop(max(LAST_S, rest))
         await books.stop(pool.device_times)
+        served.close()
 
     traffic = Traffic()
     memory = SharedMemory(settings.shared_memory, settings.max_shared_memory_regions)

@@ -36,12 +36,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server's temporary folder."""
+    return tmp_path_factory.mktemp("private")
+
+
+@pytest.fixture(scope="package")
+def server(folder: Path, private: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with one worker that has loaded them."""
-    live = Live("process", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(folder), OPBOX_SHARED_MEMORY="own")
+    settings = {"OPBOX_MODELS": str(folder), "OPBOX_SHARED_MEMORY": "own", "TMPDIR": str(private)}
+    live = Live("process", tmp_path_factory.mktemp("server"), **settings)
     loaded(live)
     yield live
     assert live.stop() == 0
+    assert not list(private.glob("opbox-model-*"))
 
 
 def index(server: Live, owner: str = "ann") -> dict[tuple[str, str], tuple[str, str]]:

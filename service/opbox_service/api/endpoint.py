@@ -476,9 +476,12 @@ class Endpoint:
         """The answer of a route that the API process serves itself, in its own time, from the request's body."""
         answered: asyncio.Future[Answer | BaseException] = asyncio.get_running_loop().create_future()
         try:
-            if len(request.view) > INLINE:
+            if len(request.view) <= INLINE:
+                call = read(request, self._limits, self._settings)
+            elif request.route.large:
+                call = await in_thread(lambda: read(request, self._limits, self._settings))
+            else:
                 raise LimitError(f"body: expected at most {INLINE} bytes, got {len(request.view)}: send less")
-            call = read(request, self._limits, self._settings)
             request.route.handler(self._server, call, answered.set_result)
             return lay_out(await answered, request, self._settings)
         except MXNetError as error:

@@ -78,11 +78,11 @@ class ModelHost:
             files = find_files(folder)
             limits = {"max_nodes": settings.max_nodes, "max_edges": settings.max_edges}
             network = read_files(files, **limits) if files.onnx is None else read_onnx(files.onnx, **limits)
-            unchanged = find_files(folder).stamp == files.stamp == reference.stamp
+            unchanged = find_files(folder).stamp == files.stamp == reference.files_stamp
         except OSError as error:
             raise NotReadyError(f"model {reference.name!r}: a file cannot be read ({error.strerror})") from None
         except MXNetError:
-            unchanged = find_files(folder).stamp == reference.stamp
+            unchanged = find_files(folder).stamp == reference.files_stamp
             if unchanged:
                 raise
         if not unchanged:

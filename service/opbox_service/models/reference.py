@@ -16,7 +16,8 @@ class ModelReference(NamedTuple):
     Attributes:
         name, version: of the model.
         folder: with its files.
-        stamp: of the files (`ModelFiles.stamp`): a worker that finds others does not serve them under this reference.
+        stamp: of the files (`ModelFiles.stamp`), a dash, and of the config: a worker that finds other files does not
+            serve them under this reference.
         config: the fields of its ModelConfig that were set.
     """
 
@@ -25,6 +26,11 @@ class ModelReference(NamedTuple):
     folder: str
     stamp: str
     config: dict[str, Any]
+
+    @property
+    def files_stamp(self) -> str:
+        """The part of the stamp that is of the files."""
+        return self.stamp.partition("-")[0]
 
     @property
     def key(self) -> ModelKey:

@@ -12,6 +12,8 @@ models/
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import threading
 from dataclasses import dataclass, field
@@ -22,6 +24,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError, NotReadyError
 
 from .model_config import CONFIG_FILE, ModelConfig, read_config
 from .model_files import find_files
+from .overrides import ModelOverride
 from .reference import ModelReference
 
 __all__ = ["MODEL_NAME", "ModelRepository", "ModelState", "VersionRow"]
@@ -85,16 +88,25 @@ class ModelRepository:
             raise NotReadyError(f"models: {self._root.name}: cannot be read ({error.strerror})") from None
         return [path.name for path in folders if re.fullmatch(MODEL_NAME, path.name)]
 
-    def find(self, name: str) -> list[ModelReference]:
+    def find(
+        self, name: str, override: ModelOverride | None = None, private: Path | None = None
+    ) -> list[ModelReference]:
         """The versions of a model that its `model.toml` says to serve, as they lie in its folder now.
 
         A version whose files are not to be used is noted in the index, and left out.
 
+        Args:
+            name: of the model.
+            override: what goes before its `model.toml`.
+            private: a folder of files to use in place of the model's own.
+
         Raises:
             BadRequestError: there is no such model, its `model.toml` has a mistake, or no version can be used.
         """
-        folder = self._folder(name)
+        folder = self._folder(name, private)
         config = read_config(folder / CONFIG_FILE)
+        if override is not None:
+            config = override.merged(config)
         values = config.model_dump(exclude_unset=True)
         with self._lock:
             self._configs[name] = config
@@ -108,7 +120,7 @@ class ModelRepository:
         references, refusals = [], []
         for version in wanted:
             try:
-                stamp = find_files(versions[version]).stamp
+                stamp = f"{find_files(versions[version]).stamp}-{_digest(values)}"
             except (MXNetError, OSError) as error:
                 refusals.append(str(error))
                 self.fail(ModelReference(name, version, "", "", {}), str(error))
@@ -118,8 +130,12 @@ class ModelRepository:
             raise BadRequestError(refusals[0])
         return references
 
-    def _folder(self, name: str) -> Path:
-        folder = None if self._root is None or not re.fullmatch(MODEL_NAME, name) else self._root / name
+    def _folder(self, name: str, private: Path | None) -> Path:
+        folder = private or self._root
+        if private is None and folder is not None:
+            folder = folder / name
+        if not re.fullmatch(MODEL_NAME, name):
+            folder = None
         if folder is None or not folder.is_dir():
             raise unknown(name)
         return folder
@@ -238,6 +254,10 @@ class ModelRepository:
 def unknown(name: str) -> BadRequestError:
     """The error for a model that is none, or not the caller's."""
     return BadRequestError(f"model {name[:80]!r}: expected one of GET /v2/repository/index, got an unknown one")
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _wanted(config: ModelConfig, versions: dict[int, Path], name: str) -> list[int]:

@@ -20,6 +20,7 @@ from ..accounting.books import Books
 from ..carriers import Answer, Call, Done, RawRequest
 from ..checkpoint_store import FileCheckpoints
 from ..dataset_store import FileDatasets
+from ..models.overrides import ModelOverride
 from ..models.repository import ModelRepository
 from ..models.shared_memory import SharedMemory
 from ..settings import Scope
@@ -57,7 +58,7 @@ class ServedModels(Protocol):
     repository: ModelRepository
     shared_memory: SharedMemory
 
-    async def load(self, name: str) -> None:
+    async def load(self, name: str, override: ModelOverride | None = None) -> None:
         """Load a model's versions; MXNetError says why one was not loaded."""
 
     async def statistics(self, owner: str) -> list[dict[str, Any]]:

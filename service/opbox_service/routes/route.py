@@ -77,6 +77,7 @@ class Route:
         accepted: the model of an answer with status 202.
         ends_session: whether it ends the session {id}.
         all_owners: whether it is about sessions of every owner, and not the caller's alone.
+        large: whether a thread reads its JSON, which then may be as large as JSON may be at all; for API_WITH_BODY.
         local: whether it is for clients on the server's machine alone.
         errors: statuses that it may answer beside those of every route.
         documented: whether OpenAPI has it.
@@ -100,6 +101,7 @@ class Route:
     accepted: type[BaseModel] | None = None
     ends_session: bool = False
     all_owners: bool = False
+    large: bool = False
     local: bool = False
     errors: tuple[int, ...] = ()
     documented: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ..carriers import Answer, Call, Done
 from ..models.batching import QueueWishes
 from ..models.classes import top_classes
 from ..models.configuration import configuration
+from ..models.overrides import override_of
 from ..models.repository import ModelState
 from ..validation import Strict
 from .health import Place
@@ -28,6 +30,7 @@ __all__ = [
     "IndexRequest",
     "InferRequest",
     "InferenceAnswer",
+    "LoadRequest",
     "ModelConfiguration",
     "ModelIndex",
     "ModelList",
@@ -177,6 +180,16 @@ class IndexRequest(Body):
     ready: bool = Field(default=False, description="Only those that are ready.")
 
 
+class LoadRequest(Body):
+    """What takes the place of a model's own files, until it is loaded again."""
+
+    parameters: dict[str, Any] | None = Field(
+        default=None,
+        description="`config`: fields of `model.toml`, as the text of a JSON object, which go before the file's; "
+        "`file:PATH`, such as `file:1/net-symbol.json`: a file in base64. With files, the model has no others.",
+    )
+
+
 class ModelIndex(RootModel[list[IndexEntry]]):
     """A list of versions."""
 
@@ -301,7 +314,13 @@ def index(place: Place, call: Call, done: Done) -> None:
 
 def load(place: Place, call: Call, done: Done) -> None:
     """Load a model, or load it again from its files; the versions that served go on until that has succeeded."""
-    place.begin(place.served_models.load(call.parameters["model"]), done)
+    parameters = call.body.parameters
+
+    async def work() -> None:
+        override = await asyncio.to_thread(override_of, parameters) if parameters else None
+        await place.served_models.load(call.parameters["model"], override)
+
+    place.begin(work(), done)
 
 
 def unload(place: Place, call: Call, done: Done) -> None:

@@ -7,6 +7,8 @@ import json
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -15,6 +17,7 @@ import structlog
 from opbox_protocol.errors import MXNetError, NotReadyError, error_from_json
 
 from ..carriers import RawRequest
+from ..models.overrides import ModelOverride, write_override
 from ..models.reference import ModelKey, ModelReference
 from ..models.repository import ModelRepository
 from ..models.shared_memory import SharedMemory
@@ -58,6 +61,7 @@ class ModelServing:
         self._calls: Counter[ModelKey] = Counter()
         self._retired: set[ModelKey] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._private: dict[str, TemporaryDirectory[str]] = {}
 
     async def load_all(self) -> None:
         """Load every model of the folder. What cannot be loaded is in the log and in the index."""
@@ -72,35 +76,68 @@ class ModelServing:
             except MXNetError as error:
                 _log.error("a model is not loaded", model=name, reason=str(error))
 
-    async def load(self, name: str) -> None:
+    async def load(self, name: str, override: ModelOverride | None = None) -> None:
         """Load the versions of a model that its files ask for, and serve them instead of others.
 
         A version that cannot be loaded leaves the one serving that was there.
+
+        Args:
+            name: of the model.
+            override: what takes the place of its own files, until it is loaded again.
 
         Raises:
             MXNetError: why a version was not loaded.
         """
         async with self._loading.setdefault(name, asyncio.Lock()):
+            private = None
+            if override is not None and override.files:
+                private = await asyncio.to_thread(write_override, override)
             try:
-                references = await asyncio.to_thread(self.repository.find, name)
-            except MXNetError as error:
-                if name in await asyncio.to_thread(self.repository.names):
-                    self.repository.refuse(name, str(error))
+                await self._load(name, override, private)
+            except BaseException:
+                if private is not None and not self._is_served_from(name, private.name):
+                    await asyncio.to_thread(private.cleanup)
                 raise
-            failures = []
-            for reference in references:
-                self.repository.begin(reference)
-                try:
-                    metadata = await self._ask(self._prepare, reference)
-                except MXNetError as error:
-                    self.repository.fail(reference, str(error))
-                    failures.append(error)
-                else:
-                    self.repository.succeed(reference, metadata)
-            if failures:
-                raise failures[0]
-            self.repository.retire(name, {reference.version for reference in references})
-            await self._drop_others(name)
+            previous = self._private.pop(name, None)
+            if private is not None:
+                self._private[name] = private
+            if previous is not None:
+                await asyncio.to_thread(previous.cleanup)
+
+    async def _load(self, name: str, override: ModelOverride | None, private: TemporaryDirectory[str] | None) -> None:
+        """Load a model's versions, from a private folder where there is one."""
+        try:
+            folder = None if private is None else Path(private.name)
+            references = await asyncio.to_thread(self.repository.find, name, override, folder)
+        except MXNetError as error:
+            if name in await asyncio.to_thread(self.repository.names):
+                self.repository.refuse(name, str(error))
+            raise
+        failures = []
+        for reference in references:
+            self.repository.begin(reference)
+            try:
+                metadata = await self._ask(self._prepare, reference)
+            except MXNetError as error:
+                self.repository.fail(reference, str(error))
+                failures.append(error)
+            else:
+                self.repository.succeed(reference, metadata)
+        if failures:
+            raise failures[0]
+        self.repository.retire(name, {reference.version for reference in references})
+        await self._drop_others(name)
+
+    def _is_served_from(self, name: str, folder: str) -> bool:
+        """Whether a version of a model is served from a folder or one in it."""
+        return any(
+            reference.name == name and reference.folder.startswith(folder) for reference in self.repository.serving()
+        )
+
+    def close(self) -> None:
+        """Remove the folders of models that were loaded from files in a request."""
+        while self._private:
+            self._private.popitem()[1].cleanup()
 
     async def unload(self, name: str) -> None:
         """Serve a model no more.
@@ -110,6 +147,9 @@ class ModelServing:
         """
         self.repository.retire(name)
         await self._drop_others(name)
+        private = self._private.pop(name, None)
+        if private is not None:
+            await asyncio.to_thread(private.cleanup)
 
     async def statistics(self, owner: str) -> list[dict[str, Any]]:
         """The figures of every version that an owner may call."""
