@@ -126,16 +126,18 @@ def test_what_fails_leaves_the_old_one_serving(server: Live, folder: Path, priva
         ({"file:a.txt": ""}, "expected one NAME-symbol.json with its .params, or one .onnx file, got none of them"),
     ],
 )  # fmt: skip
-def test_bad_parameters(server: Live, private: Path, parameters: Any, sentence: str) -> None:
-    assert sentence in load(server, "plain", parameters, 400)
+def test_bad_parameters(server: Live, folder: Path, private: Path, parameters: Any, sentence: str) -> None:
+    save(folder / "tuned", *perceptron(), toml=INPUT)
+    assert sentence in load(server, "tuned", parameters, 400)
     assert folders(private) == []
 
 
-def test_names_scopes_and_sizes(server: Live, tmp_path: Path) -> None:
+def test_names_scopes_and_sizes(server: Live, folder: Path, tmp_path: Path) -> None:
+    save(folder / "tuned", *perceptron(), toml=INPUT)
     save(tmp_path / "new", *perceptron())
     assert "expected one of GET /v2/repository/index" in load(server, "not%20a%20name", files_of(tmp_path / "new"), 400)
-    load(server, "plain", {"config": "{}"}, 403, "ann")
-    load(server, "plain", {"unload_dependents": False})
-    assert "labels.txt" not in load(server, "plain", {"file:labels.txt": "A" * (60 << 10)}, 400)
-    too_long = load(server, "plain", {"file:labels.txt": "A" * (65 << 20)}, 413)
+    load(server, "tuned", {"config": "{}"}, 403, "ann")
+    load(server, "tuned", {"unload_dependents": False})
+    assert "labels.txt" not in load(server, "tuned", {"file:labels.txt": "A" * (60 << 10)}, 400)
+    too_long = load(server, "tuned", {"file:labels.txt": "A" * (65 << 20)}, 413)
     assert too_long.startswith("body: expected at most")
