@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, RootModel, SkipValidation
 
-from opbox_protocol.errors import BadRequestError
+from opbox_protocol.errors import BadRequestError, ForbiddenError
 
 from ..carriers import Answer, Call, Done
 from ..models.batching import QueueWishes
@@ -315,6 +315,8 @@ def index(place: Place, call: Call, done: Done) -> None:
 def load(place: Place, call: Call, done: Done) -> None:
     """Load a model, or load it again from its files; the versions that served go on until that has succeeded."""
     parameters = call.body.parameters
+    if parameters and "admin" not in call.scopes:  # whoever may load a model from its own files
+        raise ForbiddenError("parameters: expected a token with 'admin' to replace a model's files, got one without it")
 
     async def work() -> None:
         override = await asyncio.to_thread(override_of, parameters) if parameters else None
