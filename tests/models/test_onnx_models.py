@@ -11,7 +11,7 @@ import pytest
 
 import opbox as mx
 from opbox_protocol.errors import BadRequestError, MXNetError
-from opbox_service.models import onnx_files
+from opbox_service.models.onnx_files import read_onnx
 from tests.contract.live import TOKENS, Live
 from tests.models.conftest import index, loaded
 from tests.models.folders import CLASSES, FEATURES, expected, perceptron
@@ -61,13 +61,11 @@ def test_a_damaged_file_is_told_in_the_index(onnx_server: Live) -> None:
     assert reason.startswith("model.onnx: import_model: model.onnx: expected an ONNX model, got")
 
 
-def test_a_conversion_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversion_is_bounded(tmp_path: Path) -> None:
     file = write(tmp_path / "model.onnx")
-    monkeypatch.setattr(onnx_files, "CONVERSION_S", 0.01)
     with pytest.raises(BadRequestError, match=r"model\.onnx: expected a model that is converted within 0\.01 s"):
-        onnx_files.read_onnx(file, max_nodes=100, max_edges=100)
-    monkeypatch.undo()
+        read_onnx(file, max_nodes=100, max_edges=100, seconds=0.01)
     with pytest.raises(MXNetError, match="the graph has 9 nodes: expected at most 3"):
-        onnx_files.read_onnx(file, max_nodes=3, max_edges=100)
+        read_onnx(file, max_nodes=3, max_edges=100)
     with pytest.raises(FileNotFoundError):
-        onnx_files.read_onnx(tmp_path / "none.onnx", max_nodes=100, max_edges=100)
+        read_onnx(tmp_path / "none.onnx", max_nodes=100, max_edges=100)

@@ -21,8 +21,13 @@ CONVERSION_S = 300.0
 PROGRAM = "opbox_service.models.onnx_process"
 
 
-def read_onnx(path: Path, *, max_nodes: int, max_edges: int) -> ModelNetwork:
+def read_onnx(path: Path, *, max_nodes: int, max_edges: int, seconds: float = CONVERSION_S) -> ModelNetwork:
     """Read the network of an ONNX file. Its inputs and outputs have the names that the file gives them.
+
+    Args:
+        path: of the file.
+        max_nodes, max_edges: limits of a graph.
+        seconds: that the conversion may take.
 
     Raises:
         BadRequestError: it is no ONNX model, has what opbox cannot represent, or takes too long; or the package onnx
@@ -35,10 +40,10 @@ def read_onnx(path: Path, *, max_nodes: int, max_edges: int) -> ModelNetwork:
         folder = Path(name)
         command = [sys.executable, "-m", PROGRAM, str(path.absolute()), str(folder)]
         try:
-            ended = run_compiler(command, folder=folder, seconds=CONVERSION_S)
+            ended = run_compiler(command, folder=folder, seconds=seconds)
         except subprocess.TimeoutExpired:
             raise BadRequestError(
-                f"{path.name}: expected a model that is converted within {CONVERSION_S:g} s, got one that takes longer"
+                f"{path.name}: expected a model that is converted within {seconds:g} s, got one that takes longer"
             ) from None
         if ended.returncode:
             said = ended.stdout.decode("utf-8", "replace").strip().splitlines()
