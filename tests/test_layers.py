@@ -57,7 +57,7 @@ SERVICE += [
     "session",
     "routes",
 ]
-SERVICE += ["engine", "codec", "embedded", "worker", "api", "app", "listening", "serve", "schema"]
+SERVICE += ["engine", "codec", "embedded", "worker", "api", "grpc", "app", "listening", "serve", "schema"]
 
 
 def _imports(path: Path, package: str) -> list[str]:

@@ -5,6 +5,8 @@
     │   ├── WireError                   a frame that cannot be read
     │   ├── GraphError                  a graph that is none
     │   ├── ParamError                  an operator's parameter
+    │   ├── UnknownModelError           a model or version that is not served, or is another owner's
+    │   ├── ModelNotReadyError          one that is served, and takes no requests now
     │   └── UnknownOperatorError
     ├── AuthenticationError       401
     ├── ForbiddenError            403
@@ -68,6 +70,7 @@ __all__ = [
     "LimitError",
     "MXNetError",
     "MissingFileError",
+    "ModelNotReadyError",
     "NotFoundError",
     "NotReadyError",
     "OutOfMemoryError",
@@ -78,6 +81,7 @@ __all__ = [
     "StorageError",
     "TransportError",
     "UnderdeterminedError",
+    "UnknownModelError",
     "UnknownOperatorError",
     "UnsupportedError",
     "UserCodeError",
@@ -154,6 +158,14 @@ class WireError(BadRequestError):
 
 class GraphError(BadRequestError):
     """The graph is not a graph: a cycle, a dangling index, a duplicate name."""
+
+
+class UnknownModelError(BadRequestError):
+    """There is no such model or version for this owner; the Open Inference Protocol's clients expect this status."""
+
+
+class ModelNotReadyError(BadRequestError):
+    """A model that takes no requests now; the Open Inference Protocol's clients expect this status."""
 
 
 class UnknownOperatorError(BadRequestError):

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 import uvicorn
@@ -33,11 +33,12 @@ from opbox_ops import switches
 from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.collector import begin_tending, tend
-from opbox_protocol.errors import MXNetError
+from opbox_protocol.errors import BadRequestError, MXNetError
 
 from .allocator import return_memory, tune_allocator
 from .api.connections import Connections
 from .api.http_protocol import HttpProtocol
+from .api.middleware import Middleware
 from .api.tls import Certificate
 from .api.tls_listener import TlsListener
 from .app import create_app
@@ -50,11 +51,16 @@ from .token_hashes import new_token
 from .validation import explain
 from .worker.orphans import adopt_strays
 
+if TYPE_CHECKING:
+    from .grpc.server import GrpcServer
+
 __all__ = ["Server", "main"]
 
 
 LINGER_S = 1.0
 """Seconds that connections stay open after a stop if another server shares the port."""
+GRPC_S = 1.0
+"""Seconds for answers by gRPC to be on their way, once all requests have been answered."""
 MANY_LOST = 64
 """Number of ended connections after which their memory is returned to the system."""
 _log = structlog.get_logger("opbox.serve")
@@ -72,6 +78,7 @@ class Server(uvicorn.Server):
         self.connections = Connections(self.settings)
         self.middleware = create_app(self.settings)
         self.settings = self.settings.without_plain_tokens()
+        self._grpc = _grpc_server(self.middleware, self.settings, self._certificate)
         self._announce = announce
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -137,6 +144,8 @@ class Server(uvicorn.Server):
             say(f"starting {self.place}: operators are loaded, which takes a few seconds")
         self._selfcheck = start_check(self.settings)
         try:
+            if self._grpc is not None:
+                self._grpc.open()
             # Before uvicorn starts the app, as it would log the traceback of what is one sentence.
             await self.middleware.server.pool.start()
         except MXNetError as error:
@@ -150,6 +159,8 @@ class Server(uvicorn.Server):
                 say(f"GPU: {gpu.line}", warns=gpu.incomplete)
         with self._begin_tls():
             await super().startup(sockets)
+        if self._grpc is not None:
+            await self._grpc.start()
         begin_tending()
         if self._new_token:
             token_store.write(self.url, self._new_token)
@@ -158,6 +169,8 @@ class Server(uvicorn.Server):
             print(f"token: {self._new_token or 'as configured'}", flush=True)
             if self.settings.page:
                 print(f"page: {self.page}", flush=True)
+            if self._grpc is not None:
+                print(f"gRPC: {self._grpc.address}", flush=True)
         notify("READY=1")
 
     @contextlib.contextmanager
@@ -199,7 +212,11 @@ class Server(uvicorn.Server):
         server.stop_by = until = time.monotonic() + self.settings.stop_grace_s
         if self._new_token:
             token_store.remove(self.url)
+        if self._grpc is not None:
+            self._grpc.end_streams()
         await self._drain(until, sockets or [])
+        if self._grpc is not None:
+            await self._grpc.stop(min(GRPC_S, until - time.monotonic()))
         self.config.timeout_graceful_shutdown = max(1, round(until - time.monotonic()))
         await super().shutdown(sockets)
 
@@ -262,6 +279,20 @@ def _with_token(settings: Settings) -> tuple[Settings, str]:
         return settings, ""
     token = new_token()
     return settings.model_copy(update={"token": SecretStr(token)}), token
+
+
+def _grpc_server(middleware: Middleware, settings: Settings, certificate: Certificate | None) -> GrpcServer | None:
+    """The server of gRPC, where it is asked for."""
+    if settings.grpc_port is None:
+        return None
+    try:
+        from .grpc.server import GrpcServer
+    except ImportError as error:
+        raise BadRequestError(
+            f"grpc_port: expected the packages of opbox-service[grpc], got none ({error}): install them, or leave "
+            "grpc_port out"
+        ) from None
+    return GrpcServer(middleware, settings, certificate)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -193,6 +193,12 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
+    grpc_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port for the Open Inference Protocol by gRPC; 0 takes a free one and prints it; empty: none.",
+    )
     reuse_port: bool = Field(
         default=False,
         description="Share the port with another server (SO_REUSEPORT), such as the next one at a restart.",
@@ -320,6 +326,10 @@ class Settings(BaseSettings):
     keep_alive_s: float = Field(default=75, gt=0, description="Seconds that a connection stays open without a request.")
     """More than the 60 s of nginx's, so that nginx ends the connection and loses no request."""
     max_body_bytes: int = Field(default=2 * GIB, ge=1024, description="Maximum bytes of a request's body.")
+    max_grpc_bytes: int = Field(
+        default=64 << 20, ge=1024, lt=1 << 31, description="Maximum bytes of a message by gRPC."
+    )
+    """Less than a body's: a message's size is known only when all of it is in memory."""
     max_header_bytes: int = Field(default=16 << 20, ge=1024, description="Maximum bytes of the JSON part of a body.")
     max_buffer_bytes: int = Field(
         default=8 * GIB, ge=1 << 20, description="Maximum bytes of all bodies and answers in transfer."

@@ -17,7 +17,8 @@ from tests.models.folders import perceptron, save
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     models = tmp_path_factory.mktemp("models")
     save(models / "plain", *perceptron(), toml=INPUT)
-    live = Live("none", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(models), OPBOX_SHARED_MEMORY="own")
+    settings = {"OPBOX_MODELS": str(models), "OPBOX_SHARED_MEMORY": "own", "OPBOX_GRPC_PORT": "0"}
+    live = Live("none", tmp_path_factory.mktemp("server"), **settings)
     assert live.clients["boss"].post("/v2/repository/models/plain/load").status_code == 200
     yield live
     assert live.stop() == 0

@@ -45,11 +45,24 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path, private: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with one worker that has loaded them."""
     settings = {"OPBOX_MODELS": str(folder), "OPBOX_SHARED_MEMORY": "own", "TMPDIR": str(private)}
+    settings["OPBOX_GRPC_PORT"] = "0"
     live = Live("process", tmp_path_factory.mktemp("server"), **settings)
     loaded(live)
     yield live
     assert live.stop() == 0
     assert not list(private.glob("opbox-model-*"))
+
+
+@pytest.fixture(scope="package")
+def grpc_address(server: Live) -> str:
+    """Where that server listens for gRPC."""
+    return address_of(server)
+
+
+def address_of(live: Live) -> str:
+    """Where a server listens for gRPC, which it says in one of the next lines of its output."""
+    assert live.process.stdout is not None
+    return next(line for line in live.process.stdout if line.startswith("gRPC: ")).removeprefix("gRPC: ").strip()
 
 
 def index(server: Live, owner: str = "ann") -> dict[tuple[str, str], tuple[str, str]]:

@@ -47,7 +47,7 @@ from .kept_answers import KeptAnswers, NumberedCall
 from .later import Later, received, still_running, wait_of
 from .metrics import Metrics
 from .receiving import content_length, copy, drop_body, header_length, non_finite, receive_into, receive_small
-from .request_context import Disconnected, Receive, RequestContext, Scope, Send
+from .request_context import FORWARDED, Disconnected, Receive, RequestContext, Scope, Send
 from .sending import (
     WORTH_COMPRESSING,
     asks_for_graph,
@@ -197,6 +197,11 @@ class Endpoint:
             if response.commands:
                 self._metrics.count_commands(response.commands)
             context.status, context.sent = response.status, size
+            if scope.get(FORWARDED) is not None:
+                if response.status >= 400:
+                    context.error, context.problem = sentence(response.body), response.problem
+                await scope[FORWARDED].take(context, response)
+                return
             if response.stream is not None:
                 if context.head:
                     await send_answer(context, replace(response, stream=None), send, self._settings.stall_s)

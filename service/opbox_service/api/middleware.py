@@ -20,7 +20,7 @@ from opbox_protocol.wire import ANSWERED, CALL, HEADER_LENGTH, PART, PREFER
 
 from ..accounting.books import Books
 from ..logs import exceptions_of
-from ..routes.route import RouteTable
+from ..routes.route import Route, RouteTable
 from ..settings import Settings
 from .caller import Identity
 from .endpoint import ApiState, Endpoint
@@ -28,13 +28,14 @@ from .hosts import Hosts
 from .identity import Tokens
 from .loop_lag import LoopLag
 from .metrics import Metrics
-from .request_context import Disconnected, Receive, RequestContext, Scope, Send
+from .request_context import FORWARDED, Disconnected, ForwardedRequest, Receive, RequestContext, Scope, Send
 from .traffic import Traffic
 
-__all__ = ["Middleware"]
+__all__ = ["NOBODY", "Middleware", "permit"]
 
 
 NOBODY = Identity("", frozenset())
+"""Who makes a request whose token is not known, or needs not be."""
 REFUSED = (401, 403, 429, 507)
 """Statuses that the audit log records: missing rights and exceeded quotas."""
 OVER_QUOTA = (429, 507)
@@ -99,11 +100,20 @@ class Middleware:
         scope["opbox.transport"] = RequestContext.transport_of(send)
         await (self._cors or self._answer)(scope, receive, send)
 
+    async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request of another protocol, whose scope has a ForwardedRequest."""
+        scope["opbox.transport"] = None
+        await self._answer(scope, receive, send)
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
         self._lag.request_began()
         headers = dict(scope["headers"])
-        route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
+        forwarded: ForwardedRequest | None = scope.get(FORWARDED)
+        if forwarded is None:
+            route, parameters = self._routes.find(scope["method"], scope["path"]) or (None, {})
+        else:
+            route, parameters = forwarded.route, forwarded.parameters
         context = scope["opbox"] = RequestContext(_request_id(headers), NOBODY, headers, route, parameters)
         context.transport = scope["opbox.transport"]
         context.last = self.server.stopping
@@ -160,31 +170,28 @@ class Middleware:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         route = context.route
         self._hosts.check(context.headers.get(b"host"))
-        if route is None or route.token:
+        forwarded: ForwardedRequest | None = scope.get(FORWARDED)
+        if forwarded is not None:
+            context.identity = forwarded.identity
+            if forwarded.refused is not None:
+                raise forwarded.refused
+        elif route is None or route.token:
             authorization = context.headers.get(b"authorization")
-            identity = self._tokens.at_once(authorization)
-            if identity is None:
-                identity = await self._tokens.find(authorization, _address(scope))
-            context.identity = identity
+            context.identity = await self.caller(authorization, _address(scope))
             context.identify_again = self._tokens.identify
-            if route is not None and route.scope is not None:
-                identity.require(*route.scopes)
+            if route is not None:
+                permit(context.identity, route)
         if context.last and scope["method"] in NEW_WORK:
             raise NotReadyError("the server is stopping: try again when it, or the one in its place, is ready")
         owner = context.identity.owner
-        self._check_in_flight(owner)
-        self._in_flight[owner] = self._in_flight.get(owner, 0) + 1
-        self._total += 1
+        self.admit(owner)
         try:
             if route is None:
                 await self._refuse(scope, context, _noting(send, context))
             else:
                 await self._endpoint(scope, receive, send)
         finally:
-            self._total -= 1
-            self._in_flight[owner] -= 1
-            if not self._in_flight[owner]:
-                self._in_flight.pop(owner)  # a Counter's `del` is a function of Python's
+            self.leave(owner)
 
     async def _refuse(self, scope: Scope, context: RequestContext, send: Send) -> None:
         """Answer what is no route: 405 where the path has other methods, 404 elsewhere."""
@@ -197,16 +204,47 @@ class Middleware:
             missing = NotFoundError(f"{place}: expected one of the routes of GET /openapi.json")
             await send_error(missing, context, send)
 
-    def _check_in_flight(self, owner: str) -> None:
+    async def caller(self, authorization: bytes | None, address: str) -> Identity:
+        """Who makes a request, by its Authorization header; `address` is where it comes from.
+
+        Raises:
+            AuthenticationError: there is no token, or it is unknown or has expired.
+            NotReadyError: it cannot be checked now.
+        """
+        identity = self._tokens.at_once(authorization)
+        return await self._tokens.find(authorization, address) if identity is None else identity
+
+    def admit(self, owner: str) -> None:
+        """Count an owner's request as being answered, until `leave`.
+
+        Raises:
+            QuotaError: the owner has too many.
+            NotReadyError: all owners together have.
+        """
         limit_of_all = self._settings.max_in_flight
         self._books.check_in_flight(owner)
         if self._total >= limit_of_all:
             raise NotReadyError(f"requests: expected at most {limit_of_all} at a time: try again in a moment")
+        self._in_flight[owner] = self._in_flight.get(owner, 0) + 1
+        self._total += 1
+
+    def leave(self, owner: str) -> None:
+        """Count a request no more."""
+        self._total -= 1
+        self._in_flight[owner] -= 1
+        if not self._in_flight[owner]:
+            self._in_flight.pop(owner)  # a Counter's `del` is a function of Python's
 
     @property
     def in_flight(self) -> int:
         """Requests being answered, without streams of events, which end when the server stops."""
         return self._total - self._traffic.watchers
+
+
+def permit(identity: Identity, route: Route) -> None:
+    """Raise ForbiddenError for a token without the scope that a route needs."""
+    if route.scope is not None:
+        identity.require(*route.scopes)
 
 
 def _address(scope: Scope) -> str:

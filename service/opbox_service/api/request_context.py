@@ -7,15 +7,22 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from opbox_protocol.errors import MXNetError
+
+from ..carriers import RawResponse
 from ..logs import Exceptions
 from ..routes.route import Route
 from .caller import Identity
 
-__all__ = ["Disconnected", "Receive", "RequestContext", "Scope", "Send"]
+__all__ = ["FORWARDED", "Disconnected", "ForwardedRequest", "Receive", "RequestContext", "Scope", "Send"]
 
 Scope: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
 Send: TypeAlias = "Callable[[MutableMapping[str, Any]], Awaitable[None]]"
+
+
+FORWARDED = "opbox.forwarded"
+"""The key under which a scope has the ForwardedRequest of a request that came by another protocol than HTTP."""
 
 
 class Disconnected(Exception):
@@ -74,3 +81,21 @@ class RequestContext:
         length = self.headers.get(b"content-length", b"0")
         much = b"transfer-encoding" in self.headers or len(length) > 6
         return self.last or (much and not self.whole)
+
+
+@dataclass(slots=True)
+class ForwardedRequest:
+    """A request of another protocol, which goes the same way as HTTP's: what HTTP has in its path and headers.
+
+    Attributes:
+        route, parameters: its route, and the parameters that HTTP has in the path.
+        identity: who makes it.
+        refused: why it is to be refused; None where it is not.
+        take: takes the answer in place of `send`; the answer's memory is valid until that has returned.
+    """
+
+    route: Route
+    parameters: Mapping[str, str]
+    identity: Identity
+    refused: MXNetError | None
+    take: Callable[[RequestContext, RawResponse], Awaitable[None]]

@@ -24,6 +24,8 @@ class Certificate:
 
     Attributes:
         context: for connections; it has the newest certificate.
+        pem: the texts of the newest key and certificate; the key is encrypted where its file is.
+        password: of the key; empty where there is none.
 
     Raises:
         BadRequestError: a file cannot be read, or the two do not belong together; one sentence.
@@ -35,10 +37,11 @@ class Certificate:
             raise BadRequestError("ssl_certfile: expected the certificate of ssl_keyfile, got none: name its file")
         self._certificate, self._key = certificate, key
         password = settings.ssl_keyfile_password
-        self._password = "" if password is None else password.get_secret_value()
+        self.password = "" if password is None else password.get_secret_value()
         self._dates = self._read_dates()
         self.context = _context()
         self._load(self.context)
+        self.pem = self._read_pem()
 
     @classmethod
     def of(cls, settings: Settings) -> Certificate | None:
@@ -56,10 +59,14 @@ class Certificate:
         try:
             self._load(_context())  # a context that fails halfway has a certificate without its key
             self._load(self.context)
-        except BadRequestError as error:
+            self.pem = self._read_pem()
+        except (BadRequestError, OSError) as error:
             _log.error("certificate", error=str(error))
         else:
             _log.info("certificate read again", file=str(self._certificate))
+
+    def _read_pem(self) -> tuple[bytes, bytes]:
+        return (self._key or self._certificate).read_bytes(), self._certificate.read_bytes()
 
     def _read_dates(self) -> tuple[int, ...]:
         """When the files were changed; 0 for one that is not there."""
@@ -76,7 +83,7 @@ class Certificate:
                 ) from None
         try:
             # Without a password of its own OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(self._certificate, self._key, lambda: self._password)
+            context.load_cert_chain(self._certificate, self._key, lambda: self.password)
         except ssl.SSLError as error:
             raise BadRequestError(self._problem(error)) from None
 
@@ -89,7 +96,7 @@ class Certificate:
             )
         if b"ENCRYPTED" in key.read_bytes():
             return (
-                f"ssl_keyfile_password: expected the password of {key}, got {'another' if self._password else 'none'}: "
+                f"ssl_keyfile_password: expected the password of {key}, got {'another' if self.password else 'none'}: "
                 "set OPBOX_SSL_KEYFILE_PASSWORD"
             )
         try:

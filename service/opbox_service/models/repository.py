@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from opbox_protocol.errors import BadRequestError, MXNetError, NotReadyError
+from opbox_protocol.errors import BadRequestError, ModelNotReadyError, MXNetError, NotReadyError, UnknownModelError
 
 from .model_config import CONFIG_FILE, ModelConfig, read_config
 from .model_files import find_files
@@ -101,7 +101,8 @@ class ModelRepository:
             private: a folder of files to use in place of the model's own.
 
         Raises:
-            BadRequestError: there is no such model, its `model.toml` has a mistake, or no version can be used.
+            UnknownModelError: there is no such model.
+            BadRequestError: its `model.toml` has a mistake, or no version can be used.
         """
         folder = self._folder(name, private)
         config = read_config(folder / CONFIG_FILE)
@@ -174,7 +175,7 @@ class ModelRepository:
         """Stop serving a model's versions, but for those to keep.
 
         Raises:
-            BadRequestError: no such model is known.
+            UnknownModelError: no such model is known.
         """
         with self._lock:
             versions = self._models.get(name)
@@ -206,16 +207,15 @@ class ModelRepository:
         """What a call for a model is for: the version that it names, or the newest that is ready.
 
         Raises:
-            BadRequestError: there is no such model or version for this owner; the Open Inference Protocol's clients
-                expect that status.
-            NotReadyError: it is not ready.
+            UnknownModelError: there is no such model or version for this owner.
+            ModelNotReadyError: it is not ready.
         """
         with self._lock:
             versions = self._models.get(name)
             if versions is None or not self._may(name, owner):
                 raise unknown(name)
             if version and (not version.isdecimal() or int(version) not in versions):
-                raise BadRequestError(
+                raise UnknownModelError(
                     f"model {name!r}: expected version {', '.join(map(str, sorted(versions)))}, got {version[:20]!r}"
                 )
             candidates = [int(version)] if version else sorted(versions, reverse=True)
@@ -224,7 +224,7 @@ class ModelRepository:
                 if serving is not None:
                     return serving
             reason = versions[candidates[0]].reason if candidates else ""
-        raise BadRequestError(f"model {name!r}: not ready{': ' + reason if reason else ''}")
+        raise ModelNotReadyError(f"model {name!r}: not ready{': ' + reason if reason else ''}")
 
     def metadata(self, reference: ModelReference) -> dict[str, Any]:
         """A served version's metadata, with the numbers of all that are ready."""
@@ -251,9 +251,9 @@ class ModelRepository:
         return config is None or config.owners is None or owner in config.owners
 
 
-def unknown(name: str) -> BadRequestError:
+def unknown(name: str) -> UnknownModelError:
     """The error for a model that is none, or not the caller's."""
-    return BadRequestError(f"model {name[:80]!r}: expected one of GET /v2/repository/index, got an unknown one")
+    return UnknownModelError(f"model {name[:80]!r}: expected one of GET /v2/repository/index, got an unknown one")
 
 
 def _digest(values: dict[str, Any]) -> str:
