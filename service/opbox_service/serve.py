@@ -54,7 +54,7 @@ from .worker.orphans import adopt_strays
 if TYPE_CHECKING:
     from .grpc.server import GrpcServer
 
-__all__ = ["Server", "main"]
+__all__ = ["Server", "grpc_server", "main"]
 
 
 LINGER_S = 1.0
@@ -78,7 +78,7 @@ class Server(uvicorn.Server):
         self.connections = Connections(self.settings)
         self.middleware = create_app(self.settings)
         self.settings = self.settings.without_plain_tokens()
-        self._grpc = _grpc_server(self.middleware, self.settings, self._certificate)
+        self._grpc = grpc_server(self.middleware, self.settings, self._certificate)
         self._announce = announce
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -281,8 +281,12 @@ def _with_token(settings: Settings) -> tuple[Settings, str]:
     return settings.model_copy(update={"token": SecretStr(token)}), token
 
 
-def _grpc_server(middleware: Middleware, settings: Settings, certificate: Certificate | None) -> GrpcServer | None:
-    """The server of gRPC, where it is asked for."""
+def grpc_server(middleware: Middleware, settings: Settings, certificate: Certificate | None) -> GrpcServer | None:
+    """The server of gRPC; None where no port is asked for.
+
+    Raises:
+        BadRequestError: the packages that it needs are not installed.
+    """
     if settings.grpc_port is None:
         return None
     try:

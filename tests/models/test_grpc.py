@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 import shutil
+import socket
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -22,11 +22,13 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_protocol.errors import STATUSES
+from opbox_protocol.errors import STATUSES, BadRequestError
+from opbox_service.app import create_app
 from opbox_service.grpc.infer_requests import InferRequestReader
 from opbox_service.grpc.messages import METHODS, message_class
-from opbox_service.grpc.server import decrypted
+from opbox_service.grpc.server import GrpcServer, decrypted
 from opbox_service.grpc.statuses import STATUS_CODES
+from opbox_service.serve import grpc_server
 from opbox_service.settings import Settings
 from tests.contract.live import TOKENS, Live
 from tests.models.conftest import INPUT, PATIENCE_S, address_of
@@ -232,19 +234,6 @@ def test_bad_input(call: Calls, message: Any, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameter", "value", "sentence"),
-    [("sequence_id", 7, "sequences are not served"), ("sequence_start", True, "sequences are not served"),
-     ("colour", "red", "unknown field 'colour'")],
-)  # fmt: skip
-def test_parameters_that_are_not_served(call: Calls, parameter: str, value: Any, sentence: str) -> None:
-    message = request(X)
-    kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
-    setattr(message.parameters[parameter], kind, value)
-    code, got = call.refusal("ModelInfer", message)
-    assert (code, sentence in got) == ("INVALID_ARGUMENT", True), got
-
-
-@pytest.mark.parametrize(
     ("datatype", "field", "listed"),
     [
         ("BOOL", "bool_contents", [True, False, True, True]),
@@ -365,14 +354,20 @@ def test_calls_count_and_have_ids_as_requests_do(call: Calls, server: Live) -> N
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server by TLS whose model takes its time."""
     root = tmp_path_factory.mktemp("slow")
-    nodes = [
-        {"op": "_test_slow", "name": f"y{i}", "attrs": {"seconds": "0.1"}, "inputs": [[i, 0, 0]]} for i in range(40)
+    nodes: list[dict[str, Any]] = [
+        {"op": "null", "name": "data", "attrs": {}, "inputs": []},
+        {"op": "null", "name": "w", "attrs": {}, "inputs": []},
+        {"op": "broadcast_add", "name": "sum", "attrs": {}, "inputs": [[0, 0, 0], [1, 0, 0]]},
     ]
-    data = {"op": "null", "name": "data", "attrs": {}, "inputs": []}
-    net = mx.sym.load_json(
-        json.dumps({"nodes": [data, *nodes], "arg_nodes": [0], "heads": [[len(nodes), 0, 0]], "attrs": {}})
-    )
-    save(root / "models" / "slow", net, {}, INPUT)
+    for i in range(40):
+        step = {"op": "_test_slow", "name": f"y{i}", "attrs": {"seconds": "0.1"}, "inputs": [[i + 2, 0, 0]]}
+        nodes.append(step)
+    net = {"nodes": nodes, "arg_nodes": [0, 1], "heads": [[len(nodes) - 1, 0, 0]], "attrs": {}}
+    model = root / "models" / "slow"
+    model.mkdir(parents=True)
+    (model / "net-symbol.json").write_text(json.dumps(net))
+    (model / "model.toml").write_text(INPUT)
+    mx.nd.save(str(model / "net-0001.params"), {"arg:w": mx.nd.ones((1, FEATURES))})
     for name in ("fullchain.pem", "privkey.pem"):
         shutil.copy(TLS / name, root)
     live = Live(
@@ -392,7 +387,8 @@ def slow_call(slow: Live) -> Iterator[Calls]:
     trusted = grpc.ssl_channel_credentials((TLS / "fullchain.pem").read_bytes())
     with calls(address_of(slow), trusted) as client:
         until = time.monotonic() + PATIENCE_S
-        while not client("ModelReady", {"name": "slow"}).ready:
+        while (row := client("RepositoryIndex").models[0]).state != "READY":
+            assert row.reason in ("", "not loaded")
             assert time.monotonic() < until
             time.sleep(0.05)
         yield client
@@ -503,23 +499,22 @@ def test_a_stop_ends_streams(tmp_path: Path) -> None:
     assert (raised.value.code().name, raised.value.details()[:22]) == ("UNAVAILABLE", "the server is stopping")
 
 
-@pytest.mark.parametrize(
-    ("before", "options", "sentence"),
-    [
-        ("sys.modules['grpc'] = None", [], "grpc_port: expected the packages of opbox-service[grpc], got none"),
-        ("taken = socket.create_server(('127.0.0.1', 0))", [],
-         "grpc_port: expected a port that this server may listen on, got 127.0.0.1:"),
-        ("", ["--grpc-port", "70000"], "grpc_port: expected 65535 or less, got 70000"),
-    ],
-)  # fmt: skip
-def test_a_server_that_cannot_serve_grpc(before: str, options: list[str], sentence: str) -> None:
-    program = (
-        f"import socket, sys\n{before}\nport = taken.getsockname()[1] if 'taken' in globals() else 0\n"
-        "from opbox_service.serve import main\n"
-        f"main(['--port', '0', '--isolation', 'none', '--grpc-port', str(port), *{options}])"
-    )
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith("opbox serve: ")
-    assert sentence in ended.stderr
+def test_a_server_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    monkeypatch.delitem(sys.modules, "opbox_service.grpc.server")
+    settings = Settings(grpc_port=0, isolation="none")
+    with pytest.raises(BadRequestError, match=r"grpc_port: expected the packages of opbox-service\[grpc\], got none"):
+        grpc_server(create_app(settings), settings, None)
+
+
+def test_a_port_that_is_taken() -> None:
+    async def open_port(settings: Settings) -> None:
+        GrpcServer(create_app(settings), settings, None).open()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = Settings(grpc_port=port, isolation="none")
+        with pytest.raises(
+            BadRequestError, match=f"expected a port that this server may listen on, got 127.0.0.1:{port}"
+        ):
+            asyncio.run(open_port(settings))

@@ -1,4 +1,4 @@
-"""Exchange: one request of the app that REST has, made by this process, and its answer.
+"""GrpcExchange: one request of the app that REST has, made by this process, and its answer.
 
 A call by gRPC goes the way of a request by HTTP: the same middleware, endpoint, routes and workers. So tokens, quotas,
 limits, metrics, logs and request ids are the same for both.
@@ -23,7 +23,7 @@ from ..api.request_context import FORWARDED, ForwardedRequest, Receive, RequestC
 from ..carriers import RawResponse
 from .methods import Method, RestRequest
 
-__all__ = ["LARGE", "Caller", "Exchange"]
+__all__ = ["LARGE", "Caller", "GrpcExchange"]
 
 LARGE = 1 << 20
 """Bytes from which on a message is read, copied and written by a thread, so that others have their turn."""
@@ -62,7 +62,7 @@ class Caller(NamedTuple):
         return cls(headers, address.strip("[]"), dict(headers).get(b"authorization"))
 
 
-class Exchange:
+class GrpcExchange:
     """One request and its answer.
 
     Args:

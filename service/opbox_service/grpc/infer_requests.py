@@ -65,7 +65,7 @@ class InferBody(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Parts:
+class _MessageParts:
     """The parts of a ModelInferRequest.
 
     Attributes:
@@ -118,9 +118,9 @@ class InferRequestReader:
             header["outputs"] = [_output(output) for output in request.outputs]
         return InferBody(request.model_name, request.model_version, request.id, orjson.dumps(header), tensors)
 
-    def _split(self, message: bytes) -> _Parts:
+    def _split(self, message: bytes) -> _MessageParts:
         """The parts of a message, after a look at their sizes."""
-        parts, view = _Parts(), memoryview(message)
+        parts, view = _MessageParts(), memoryview(message)
         rest: list[memoryview] = []
         outputs, described, contents = 0, 0, 0
         for number, begin, value, end in _fields(message, 0, len(message)):
@@ -230,7 +230,7 @@ def _output(output: Any) -> dict[str, Any]:
     return {"name": output.name, "parameters": parameters} if parameters else {"name": output.name}
 
 
-def _tensors(parts: _Parts) -> tuple[list[dict[str, Any]], list[bytes | memoryview]]:
+def _tensors(parts: _MessageParts) -> tuple[list[dict[str, Any]], list[bytes | memoryview]]:
     """The inputs as JSON describes them, and the bytes of those whose values the message has."""
     described: list[dict[str, Any]] = []
     tensors: list[bytes | memoryview] = []

@@ -22,7 +22,7 @@ from .messages import METHODS, message_class
 
 __all__ = ["Method", "RestRequest", "methods_of"]
 
-_ROUTES = {(route.method, route.path): route for route in ROUTES}
+_ROUTES: Mapping[tuple[str, str], Route] = {(route.method, route.path): route for route in ROUTES}
 _CUDA = (
     "CUDA shared memory: expected tensors in the message, got a region on a GPU, which is not served: send their "
     "bytes, or use system shared memory"

@@ -151,9 +151,13 @@ def _read_service(reader: _Reader, service: descriptor_pb2.ServiceDescriptorProt
     for word in reader.block():
         reader.expect_now("rpc", word)
         method = service.method.add(name=reader.word())
-        method.client_streaming, method.input_type = _read_side(reader, package)
+        streams, method.input_type = _read_side(reader, package)
+        if streams:  # as protoc does, which leaves out what is not so
+            method.client_streaming = True
         reader.expect("returns")
-        method.server_streaming, method.output_type = _read_side(reader, package)
+        streams, method.output_type = _read_side(reader, package)
+        if streams:
+            method.server_streaming = True
         reader.expect(";")
 
 

@@ -21,7 +21,7 @@ from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, Quot
 from ..api.caller import Identity
 from ..api.middleware import NOBODY, Middleware, permit
 from ..settings import Settings
-from .exchange import LARGE, Caller, Exchange
+from .exchange import LARGE, Caller, GrpcExchange
 from .infer_answers import of_stream, stream_error
 from .messages import SERVICE
 from .methods import Method, RestRequest, methods_of
@@ -82,7 +82,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
 
         return answer
 
-    async def _exchange(self, method: Method, caller: Caller, read: Callable[[], Awaitable[Any]]) -> Exchange:
+    async def _exchange(self, method: Method, caller: Caller, read: Callable[[], Awaitable[Any]]) -> GrpcExchange:
         """The answer to one message, which is read when its owner may send one."""
         identity, request, refused = NOBODY, RestRequest(method.route, {}), None
         try:
@@ -93,7 +93,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
                 permit(identity, request.route)
         except MXNetError as error:
             refused = error
-        exchange = Exchange(method, request, caller, identity, refused)
+        exchange = GrpcExchange(method, request, caller, identity, refused)
         await exchange.run(self._middleware)
         return exchange
 
@@ -140,7 +140,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
                 identity = await self._identify(method, caller)
                 self._check_streams(identity.owner)
             except MXNetError as error:
-                exchange = Exchange(method, RestRequest(method.route, {}), caller, NOBODY, error)
+                exchange = GrpcExchange(method, RestRequest(method.route, {}), caller, NOBODY, error)
                 await exchange.run(self._middleware)
                 await context.abort(status_code(exchange.status, exchange.kind), _details(exchange.error))
             self._streams[identity.owner] += 1
@@ -162,9 +162,9 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
 
     async def _answer_all(self, method: Method, caller: Caller, context: Any, ends_by_error: bool) -> None:
         """Answer the messages of a stream in their order; some are under way ahead of the one that is answered next."""
-        exchanges: asyncio.Queue[asyncio.Task[Exchange] | None] = asyncio.Queue()
+        exchanges: asyncio.Queue[asyncio.Task[GrpcExchange] | None] = asyncio.Queue()
         ahead = asyncio.Semaphore(AHEAD)
-        running: set[asyncio.Task[Exchange]] = set()
+        running: set[asyncio.Task[GrpcExchange]] = set()
 
         async def read_all() -> None:
             try:
