@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import subprocess
 import sys
@@ -159,12 +160,41 @@ def test_errors_are_its_exceptions(triton: Any) -> None:
         (partial(triton.infer, "plain", [data()], headers={"authorization": "Bearer another-token-of-22-letters"}),
          "UNAUTHENTICATED", "token: expected"),
         (partial(triton.load_model, "plain", headers=headers()), "PERMISSION_DENIED", "scope: expected"),
-        (partial(triton.get_cuda_shared_memory_status, headers=headers()), "UNIMPLEMENTED", "CUDA shared memory"),
+        (partial(triton.infer, "plain", [data()], sequence_id=7, headers=headers()), "INVALID_ARGUMENT", "sequences"),
+        (partial(triton.register_cuda_shared_memory, "a", b"aA==", 0, 4, headers=headers()),
+         "UNIMPLEMENTED", "CUDA shared memory"),
     ]  # fmt: skip
     for ask, status, sentence in cases:
         with pytest.raises(InferenceServerException, match=sentence) as raised:
             ask()
         assert raised.value.status() == f"StatusCode.{status}"
+
+
+def test_shared_memory(triton: Any) -> None:
+    from tritonclient.grpc import InferInput, InferRequestedOutput
+    from tritonclient.utils import shared_memory
+
+    size, key = 2 * X.nbytes, f"/opbox_grpc_{os.getpid()}"
+    segment = shared_memory.create_shared_memory_region("grpc", key, size)
+    try:
+        shared_memory.set_shared_memory_region(segment, [X])
+        triton.register_system_shared_memory("grpc", key, size, headers=headers())
+        assert triton.get_system_shared_memory_status(headers=headers()).regions["grpc"].byte_size == size
+        tensor, output = InferInput("data", list(X.shape), "FP32"), InferRequestedOutput("softmax_output")
+        tensor.set_shared_memory("grpc", X.nbytes)
+        output.set_shared_memory("grpc", X.nbytes, X.nbytes)
+        triton.infer("plain", [tensor], outputs=[output], headers=headers())
+        got = shared_memory.get_contents_as_numpy(segment, np.float32, [3, CLASSES], X.nbytes)
+        np.testing.assert_array_equal(got, expected(X))
+        triton.unregister_system_shared_memory(headers=headers())
+    finally:
+        shared_memory.destroy_shared_memory_region(segment)
+
+
+def test_settings(triton: Any) -> None:
+    trace = triton.get_trace_settings(headers=headers(), as_json=True)["settings"]
+    assert trace["trace_level"]["value"] == ["OFF"]
+    assert triton.get_log_settings(headers=headers()).settings["log_error"].bool_param
 
 
 def test_tls(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,9 @@ def test_statistics(call: Calls) -> None:
 
     before = figures()
     call("ModelInfer", request(X))
-    after = figures()
+    until = time.monotonic() + PATIENCE_S
+    while (after := figures()).inference_count == before.inference_count:  # it counts when it has answered
+        assert time.monotonic() < until
     assert after.inference_count - before.inference_count == 3
     assert after.inference_stats.success.count - before.inference_stats.success.count == 1
     assert {row.name for row in call("ModelStatistics").model_stats} >= {"plain", "batched", "anns"}
@@ -178,7 +181,8 @@ BAD = [
     (_with(request(X), inputs=lambda inputs: inputs[0].ClearField("name")),
      "input 'data' is missing: expected tensors named data"),
     (_with(request(X), inputs=lambda inputs: setattr(inputs[0], "datatype", "")), "datatype '' is unknown: expected"),
-    (_with(request(X), inputs=lambda inputs: setattr(inputs[0], "datatype", "BYTES")), "datatype 'BYTES' is unknown"),
+    (_with(request(X), inputs=lambda inputs: setattr(inputs[0], "datatype", "BYTES")),
+     "got BYTES: no model takes texts"),
     (_with(request(X), inputs=lambda inputs: setattr(inputs[0], "datatype", "FP64")),
      "input 'data': raw_input_contents: expected 96 bytes by its shape and datatype, got 48"),
     (_with(request(X), inputs=lambda inputs: inputs[0].shape.append(-1)),
@@ -229,6 +233,19 @@ BAD = [
 
 @pytest.mark.parametrize(("message", "sentence"), BAD, ids=range(len(BAD)))
 def test_bad_input(call: Calls, message: Any, sentence: str) -> None:
+    code, got = call.refusal("ModelInfer", message)
+    assert (code, sentence in got) == ("INVALID_ARGUMENT", True), got
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "sentence"),
+    [("sequence_id", 7, "sequences are not served"), ("sequence_start", True, "sequences are not served"),
+     ("colour", "red", "unknown field 'colour'")],
+)  # fmt: skip
+def test_parameters_that_are_not_served(call: Calls, parameter: str, value: Any, sentence: str) -> None:
+    message = request(X)
+    kind = {bool: "bool_param", int: "int64_param", str: "string_param"}[type(value)]
+    setattr(message.parameters[parameter], kind, value)
     code, got = call.refusal("ModelInfer", message)
     assert (code, sentence in got) == ("INVALID_ARGUMENT", True), got
 
@@ -318,11 +335,63 @@ def test_a_message_without_a_token_is_not_read(grpc_address: str, call: Calls) -
     assert raised.value.code() == grpc.StatusCode.UNAUTHENTICATED
 
 
-@pytest.mark.parametrize("name", sorted(name for name in METHODS if name.startswith("Cuda")))
-def test_what_is_not_served(call: Calls, name: str) -> None:
-    code, sentence = call.refusal(name)
-    assert code == "UNIMPLEMENTED"
-    assert "expected" in sentence
+def test_shared_memory_of_gpus_is_not_served(call: Calls) -> None:
+    assert not call("CudaSharedMemoryStatus").regions
+    assert call.refusal("CudaSharedMemoryStatus", {"name": "a"})[0] == "UNIMPLEMENTED"
+    code, sentence = call.refusal("CudaSharedMemoryRegister", {"name": "a", "raw_handle": b"\xff", "byte_size": 4})
+    assert (code, sentence[:19]) == ("UNIMPLEMENTED", "CUDA shared memory:")
+    call("CudaSharedMemoryUnregister")
+
+
+def test_shared_memory(call: Calls) -> None:
+    segment = SharedMemory(create=True, size=2 * X.nbytes)
+    try:
+        assert segment.buf is not None
+        segment.buf[: X.nbytes] = X.tobytes()
+        region = {"name": "grpc", "key": f"/{segment.name.lstrip('/')}", "byte_size": 2 * X.nbytes}
+        call("SystemSharedMemoryRegister", region)
+        status = call("SystemSharedMemoryStatus", {"name": "grpc"}).regions["grpc"]
+        assert {name: getattr(status, name) for name in region} == region
+        assert "grpc" in call("SystemSharedMemoryStatus").regions
+        assert "grpc" not in call("SystemSharedMemoryStatus", owner="py").regions
+        message = Request(model_name="plain")
+        tensor = message.inputs.add(name="data", datatype="FP32", shape=X.shape)
+        output = message.outputs.add(name="softmax_output")
+        for parameters, size, offset in ((tensor.parameters, X.nbytes, 0), (output.parameters, 36, X.nbytes)):
+            parameters["shared_memory_region"].string_param = "grpc"
+            parameters["shared_memory_byte_size"].int64_param = size
+            parameters["shared_memory_offset"].int64_param = offset
+        answer = call("ModelInfer", message)
+        assert answer.outputs[0].parameters["shared_memory_region"].string_param == "grpc"
+        assert [*answer.raw_output_contents] == [b""]
+        got = np.frombuffer(bytes(segment.buf[X.nbytes : X.nbytes + 36]), np.float32).reshape(3, CLASSES)
+        np.testing.assert_array_equal(got, expected(X))
+        tensor.contents.fp32_contents.append(1)
+        assert call.refusal("ModelInfer", message)[1].startswith("input 'data': expected no contents beside shared ")
+        call("SystemSharedMemoryUnregister", {"name": "grpc"})
+        assert "grpc" not in call("SystemSharedMemoryStatus").regions
+        assert call.refusal("SystemSharedMemoryRegister", {"name": "grpc", "byte_size": 4})[0] == "INVALID_ARGUMENT"
+    finally:
+        segment.close()
+        segment.unlink()
+
+
+def test_settings_of_traces_and_the_log(call: Calls) -> None:
+    settings = call("TraceSetting", {"model_name": "plain"}).settings
+    assert [*settings["trace_level"].value] == ["OFF"]
+    change = message_class("TraceSettingRequest")()
+    change.settings["trace_level"].value.append("OFF")
+    assert [*call("TraceSetting", change).settings["trace_level"].value] == ["OFF"]
+    change.settings["trace_level"].value[0] = "TIMESTAMPS"
+    code, sentence = call.refusal("TraceSetting", change)
+    assert (code, "this server writes no traces" in sentence) == ("INVALID_ARGUMENT", True), sentence
+    log = call("LogSettings").settings
+    assert (log["log_info"].bool_param, log["log_verbose_level"].uint32_param) == (True, 0)
+    change = message_class("LogSettingsRequest")()
+    change.settings["log_verbose_level"].uint32_param = 1
+    assert call.refusal("LogSettings", change)[0] == "UNIMPLEMENTED"
+    change.settings["log_info"]
+    assert call.refusal("LogSettings", change)[1] == "parameters: 'log_info': expected a value, got none"
 
 
 def test_errors_of_models(call: Calls) -> None:

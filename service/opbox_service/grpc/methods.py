@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import orjson
 from google.protobuf import json_format
 
 from opbox_protocol import routes as paths
-from opbox_protocol.errors import BadRequestError, UnsupportedError
+from opbox_protocol.errors import BadRequestError
 
 from ..routes.route import Route
 from ..routes.table import ROUTES
@@ -23,10 +23,6 @@ from .messages import METHODS, message_class
 __all__ = ["Method", "RestRequest", "methods_of"]
 
 _ROUTES: Mapping[tuple[str, str], Route] = {(route.method, route.path): route for route in ROUTES}
-_CUDA = (
-    "CUDA shared memory: expected tensors in the message, got a region on a GPU, which is not served: send their "
-    "bytes, or use system shared memory"
-)
 
 
 class RestRequest(NamedTuple):
@@ -57,7 +53,7 @@ class Method:
 
     Attributes:
         name: of the method.
-        route: one of those that it is for: all of them need the same token.
+        route: one of those that it is for: all of them need the same scope.
         read: makes a request of REST of a message; MXNetError says what is wrong with it.
         write: makes a message of an answer's JSON and the bytes behind it.
         instead: the answer's JSON in the place of an error, by the error's status.
@@ -91,14 +87,20 @@ def methods_of(settings: Settings) -> Mapping[str, Method]:
         _method("RepositoryIndex", "POST", paths.REPOSITORY_INDEX, _read_index, _in("models")),
         _method("RepositoryModelLoad", "POST", paths.MODEL_LOAD, _read_change(paths.MODEL_LOAD)),
         _method("RepositoryModelUnload", "POST", paths.MODEL_UNLOAD, _read_change(paths.MODEL_UNLOAD)),
+        *(
+            method
+            for kind, all_of, one in (
+                ("System", paths.SYSTEM_MEMORY, paths.SYSTEM_MEMORY_REGION),
+                ("Cuda", paths.CUDA_MEMORY, paths.CUDA_MEMORY_REGION),
+            )
+            for method in _shared_memory(kind, all_of, one)
+        ),
+        _method("TraceSetting", "GET", paths.TRACE, _read_trace, _trace_settings),
+        _method("LogSettings", "GET", paths.LOGGING, _read_logging, _log_settings),
         Method("ModelInfer", run, lambda message: infer(message, False), write_answer),
         Method("ModelStreamInfer", run, lambda message: infer(message, True), write_answer),
     ]
-    by_name = {method.name: method for method in methods}
-    for name in METHODS:
-        if name not in by_name:
-            by_name[name] = _not_served(name)
-    return by_name
+    return {method.name: method for method in methods}
 
 
 def _method(
@@ -188,11 +190,66 @@ def _read_change(path: str) -> Callable[[Any], RestRequest]:
     return read
 
 
-def _not_served(name: str) -> Method:
-    """A method of the protocol that this server does not have."""
-    sentence = _CUDA if name.startswith("Cuda") else f"{name}: expected another method, as this one is not served yet"
+def _shared_memory(kind: str, all_of: str, one: str) -> Iterator[Method]:
+    """The methods for one kind of shared memory.
 
-    def read(message: bytes) -> RestRequest:
-        raise UnsupportedError(sentence)
+    Args:
+        kind: as the methods' names have it.
+        all_of, one: paths of all regions, and of one.
+    """
 
-    return Method(name, _ROUTES["GET", paths.ABOUT], read, write_answer)
+    def read(verb: str, suffix: str) -> Callable[[Any], RestRequest]:
+        def of(message: Any) -> RestRequest:
+            header = b"{}" if verb == "POST" else b""
+            if message.name:
+                return RestRequest(_ROUTES[verb, one + suffix], {"region": message.name}, header=header)
+            return RestRequest(_ROUTES[verb, all_of + suffix], {}, header=header)
+
+        return of
+
+    def register(message: Any) -> RestRequest:
+        values = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+        name = values.pop("name")
+        if "raw_handle" in values:
+            values["raw_handle"] = {"b64": base64.b64encode(values["raw_handle"]).decode()}
+        return RestRequest(_ROUTES["POST", one + "/register"], {"region": name}, header=orjson.dumps(values))
+
+    def regions(rows: Any) -> dict[str, Any]:
+        return {"regions": {row["name"]: row for row in rows}}
+
+    yield _method(f"{kind}SharedMemoryStatus", "GET", all_of + "/status", read("GET", "/status"), regions)
+    yield _method(f"{kind}SharedMemoryRegister", "POST", one + "/register", register)
+    yield _method(f"{kind}SharedMemoryUnregister", "POST", all_of + "/unregister", read("POST", "/unregister"))
+
+
+def _changed(path: str, parameters: Mapping[str, str], values: Mapping[str, Any]) -> RestRequest:
+    """The request that reads settings, or changes those that are named."""
+    if not values:
+        return RestRequest(_ROUTES["GET", path], parameters)
+    return RestRequest(_ROUTES["POST", path], parameters, header=orjson.dumps(values))
+
+
+def _read_trace(message: Any) -> RestRequest:
+    lists = {key: [*setting.value] for key, setting in message.settings.items()}
+    values = {key: listed if len(listed) > 1 else listed[0] if listed else None for key, listed in lists.items()}
+    if message.model_name:
+        return _changed(paths.MODEL_TRACE, {"model": message.model_name}, values)
+    return _changed(paths.TRACE, {}, values)
+
+
+def _trace_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "settings": {key: {"value": value if isinstance(value, list) else [value]} for key, value in values.items()}
+    }
+
+
+def _read_logging(message: Any) -> RestRequest:
+    values = {key: parameter_value(key, setting) for key, setting in message.settings.items()}
+    return _changed(paths.LOGGING, {}, values)
+
+
+_LOG_FIELDS: Mapping[type, str] = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+
+
+def _log_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"settings": {key: {_LOG_FIELDS[type(value)]: value} for key, value in values.items()}}

@@ -89,8 +89,6 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
             identity = await self._identify(method, caller)
             message = await self._read(identity.owner, read)
             request = await _request_of(method, message)
-            if request.route is not method.route:
-                permit(identity, request.route)
         except MXNetError as error:
             refused = error
         exchange = GrpcExchange(method, request, caller, identity, refused)
