@@ -9,7 +9,7 @@ from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol import wire
 from opbox_protocol.datatypes import DATATYPES
-from opbox_service.routes.health import EXTENSIONS
+from opbox_service.routes.health import EXTENSIONS, OWN_EXTENSIONS
 from tests.contract.live import FC, IDENTITY, Live
 from tests.plain_json import plain_tensors
 
@@ -128,7 +128,7 @@ def test_health_and_about(server: Live) -> None:
     assert server.json("GET", "/v2/health/ready").header == {"ready": True}
     about = server.json("GET", "/v2").header
     assert about["name"] == "opbox"
-    assert about["extensions"] == [*EXTENSIONS, "opbox_body_parts", "opbox_zstd"]
+    assert about["extensions"] == [*EXTENSIONS, *OWN_EXTENSIONS, "opbox_body_parts", "opbox_zstd"]
     assert about["cpu"] == cpu_description().line
     assert about["gpu"] == gpu_description().line
     assert about["code"].startswith("code of sessions runs with " if server.isolation == "process" else "")
