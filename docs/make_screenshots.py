@@ -2,28 +2,37 @@
 
 python docs/make_screenshots.py       writes docs/images/page-*.png
 
-A server and two programs that train are started for it, and ended.
+A server with a model, and two programs that train, are started for it, and ended.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
+import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from sklearn.datasets import load_digits
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.contract.live import FC, TOKENS, Live  # noqa: E402
+from tests.models.conftest import loaded  # noqa: E402
 from tests.page.browser import PHONE, chromium, missing, prefer, resize  # noqa: E402
 from tests.page.conftest import EXAMPLES, TRAINING  # noqa: E402
+from tests.page.served import png  # noqa: E402
 from tests.page.user import User  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
@@ -64,6 +73,44 @@ def mistakes(server: Live) -> None:
     server.json("GET", "/v1/ops/FullyConected", owner="bob")
 
 
+DIGIT = 8
+"""The picture that is tried: the ninth of scikit-learn's digits."""
+CLASSES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+
+
+def save_models(folder: Path) -> None:
+    """Write the digits' network, trained by the example's script, with names of its classes."""
+    (folder / "digits").mkdir(parents=True)
+    for file in (EXAMPLES / "data").glob("digits-mlp-*"):
+        shutil.copy(file, folder / "digits")
+    (folder / "digits" / "names.txt").write_text("\n".join(CLASSES))
+    (folder / "digits" / "model.toml").write_text('max_batch = 16\nlabels = "names.txt"\n')
+
+
+@contextmanager
+def calling(server: Live, digits: np.ndarray) -> Iterator[None]:
+    """Threads that call the model, each in its own rhythm."""
+    stop = threading.Event()
+
+    def call(number: int) -> None:
+        rows = digits[number::8]
+        for turn in itertools.count():
+            if stop.wait(0.05 + 0.05 * number * (1 + math.sin(turn / 40))):
+                return
+            tensor = {"name": "data", "shape": [1, 64], "datatype": "FP32", "data": rows[turn % len(rows)].tolist()}
+            server.clients["bob"].post("/v2/models/digits/infer", json={"inputs": [tensor]})
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
 def take(driver: Any, name: str, size: tuple[int, int], until: str = "", since: str = "body") -> None:
     """Write docs/images/page-NAME.png; from the top of the element `since` to the end of `until`, where it says one."""
     resize(driver, size)
@@ -89,8 +136,11 @@ def main() -> None:
         raise SystemExit(reason)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = Live("process", folder, OPBOX_WORKERS="2", OPBOX_MAX_SESSION_BYTES=str(8 << 30))
+        save_models(folder / "models")
+        settings = {"OPBOX_WORKERS": "2", "OPBOX_MAX_SESSION_BYTES": str(8 << 30)}
+        server = Live("process", folder, OPBOX_MODELS=str(folder / "models"), **settings)
         stack.callback(server.stop)
+        loaded(server)
         for owner, text in (("ann", RECURRENT), ("bob", TRAINING)):
             stack.enter_context(training(server, owner, text))
         driver = stack.enter_context(chromium(folder / "profile"))
@@ -112,6 +162,19 @@ def main() -> None:
         time.sleep(WATCHED_S)
         user.press(".drawing .node", "FullyConnected")
         take(driver, "session", (1280, 1320), ".node-details")
+
+        digits = load_digits()
+        digit = (255 / 16 * digits.images[DIGIT]).repeat(16, 0).repeat(16, 1)
+        with calling(server, digits.data / 16):
+            user.sign_in("ann", "#/models/digits/1")
+            time.sleep(WATCHED_S)
+            user.wait_for("#model-input-0-file").send_keys(
+                str(png(folder / "digit.png", digit[..., None].repeat(3, 2)))
+            )
+            user.wait_for(".input .note", "digit.png")
+            user.press("form button.main")
+            user.wait_for(".results .classes")
+            take(driver, "model", (1280, 1500), ".results figure", ".heading")
 
         user.sign_in("ann", "#/ops/Pooling")
         user.type("#input-data-shape", "1, 1, 3, 3")

@@ -44,6 +44,8 @@ __all__ = [
     "MODEL_TRACE",
     "MODELS_STATISTICS",
     "MODEL_VERSION_BACKWARD",
+    "MODEL_DRAWING",
+    "MODEL_NETWORK",
     "MODEL_VERSION_INFER",
     "MODEL_VERSION_OUTPUTS",
     "OPERATOR",
@@ -100,6 +102,8 @@ MODEL_VERSION_BACKWARD = "/v2/models/{model}/versions/{version}/backward"
 MODEL_VERSION_INFER = "/v2/models/{model}/versions/{version}/infer"
 MODEL_VERSION_OUTPUTS = "/v2/models/{model}/versions/{version}/outputs"
 MODELS = "/v1/models"
+MODEL_NETWORK = "/v1/models/{model}/versions/{version}"
+MODEL_DRAWING = "/v1/models/{model}/versions/{version}/drawings/{drawing}"
 MODELS_STATISTICS = "/v2/models/stats"
 REPOSITORY_INDEX = "/v2/repository/index"
 MODEL_LOAD = "/v2/repository/models/{model}/load"

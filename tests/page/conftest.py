@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from tests.contract.live import TOKENS, Live
+from tests.models.conftest import loaded
 from tests.page.browser import chromium, missing
+from tests.page.served import save_models
 from tests.page.user import User
 
 TRAINING = """
@@ -48,8 +50,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    live = Live("process", tmp_path_factory.mktemp("server"))
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of models that the server serves."""
+    folder = tmp_path_factory.mktemp("models")
+    save_models(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    live = Live("process", tmp_path_factory.mktemp("server"), OPBOX_MODELS=str(models))
+    loaded(live)
     yield live
     assert live.stop() == 0
 

@@ -23,6 +23,8 @@ RUN = """
 VIEWS = {
     "sign in": ("", "", "h1"),
     "overview": ("boss", "#/", ".figures"),
+    "models": ("boss", "#/models", 'th[data-label="Model"] a'),
+    "model": ("ann", "#/models/animals/1", ".drawing svg .node"),
     "operators": ("ann", "#/ops", ".operators a"),
     "operator": ("ann", "#/ops/BatchNorm", "form.operator"),
     "last sessions": ("ann", "#/", 'td[data-label="Reported"]'),
@@ -140,10 +142,11 @@ def test_keys_alone_lead_through_the_page(user: User) -> None:
     user.wait_for("#connection.live")
     user.driver.execute_script("document.activeElement.blur()")
     stops = []
-    for _ in range(6):
+    for _ in range(7):
         user.driver.switch_to.active_element.send_keys(Key.TAB)
         stops.append(user.focused.strip("|").strip())
-    assert stops == ["Skip to the content", "opbox", "Overview", "Operators", "HTTP API", "sign-out|Sign out"]
+    views = ["Overview", "Models", "Operators", "HTTP API"]
+    assert stops == ["Skip to the content", "opbox", *views, "sign-out|Sign out"]
     user.driver.execute_script("document.querySelector('.skip').focus()")
     user.keys(Key.ENTER)
     assert user.focused.startswith("main|")

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 from pydantic import Field, RootModel, SecretStr
 
+from opbox_protocol import routes as paths
 from opbox_protocol.errors import NotFoundError
 from opbox_protocol.routes import BLOCK as BLOCK_PATH
 from opbox_protocol.routes import (
@@ -192,8 +193,8 @@ def test_every_entry_is_whole(route: Route) -> None:
     assert "\n" not in route.handler.__doc__.strip()
     assert ("{id}" in route.path) == (route.runs_on is RunsOn.SESSION_WORKER)
     page = ("/", "/page/{file}", "/docs", "/docs/{file}")
-    drawing = "/v1/sessions/{id}/executors/{executor}/drawings/{drawing}"
-    assert (route.answer is None) == (route.path in ("/metrics", "/openapi.json", "/v1/events", drawing, *page))
+    texts = ("/metrics", "/openapi.json", "/v1/events", paths.EXECUTOR_DRAWING, paths.MODEL_DRAWING, *page)
+    assert (route.answer is None) == (route.path in texts)
     assert route.token or route.path in ("/v2/health/live", "/v2/health/ready", *page)
     assert validate(Body, {}) is not None
 

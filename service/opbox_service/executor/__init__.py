@@ -3,7 +3,7 @@
 from .bind import bind
 from .compile import compile_plan
 from .invoke import CallForm, form_of, invoke
-from .network import drawing, network
+from .network import Variables, drawing, network, variables_of
 from .plan import Plan
 from .profile import BYTES as PROFILE_BYTES
 from .profile import Profile
@@ -24,4 +24,4 @@ __all__ = [
     "form_of",
     "invoke",
 ]
-__all__ += ["drawing", "network"]
+__all__ += ["Variables", "drawing", "network", "variables_of"]

@@ -1,8 +1,9 @@
-"""The network that an executor runs: its nodes with the shape and type of each output as data, and a drawing of it."""
+"""A network that runs on the server: its nodes with the shape and type of each output as data, and a drawing of it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,12 +13,16 @@ from opbox.drawing.network import LEARNT, DrawnNetwork, Link, Vertex, in_blocks,
 from opbox_ops.node import Node
 from opbox_protocol.errors import LimitError
 
+from ..graph.ir import Graph
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
 from ..task import graph_budget
 from .plan import Plan
 
-__all__ = ["drawing", "network"]
+__all__ = ["Variables", "drawing", "network", "variables_of"]
+
+Variables: TypeAlias = "Mapping[str, tuple[tuple[int, ...] | None, Any]]"
+"""Shape and type by variable, as far as they are known: -1 for a length that varies, None for any rank or type."""
 
 MAX_NODES = 20_000
 """Maximum number of nodes to describe: it happens between two calls of a worker."""
@@ -27,8 +32,23 @@ LARGEST_DRAWING = 1_000
 """Maximum number of boxes of a drawing (a tenth of a second)."""
 
 
-def network(plan: Plan) -> dict[str, Any]:
-    """The forward graph of a plan.
+def variables_of(plan: Plan) -> Variables:
+    """The shapes and types that a plan was compiled for."""
+    values = [value for value in plan.values if value.array is not None and value.array[0] in ("arg", "aux")]
+    names = {node.name for node in plan.graph.variables}
+    return {
+        str(value.array[1]): (value.shape, value.dtype)
+        for value in values
+        if value.array is not None and value.array[1] in names
+    }
+
+
+def network(graph: Graph, variables: Variables) -> dict[str, Any]:
+    """A graph as data.
+
+    Args:
+        graph: the forward graph.
+        variables: what is known of its arguments and auxiliary states.
 
     Returns:
         nodes: each after its inputs: `op` (null for a variable), `name`, `source` (the user's line), `attrs`, `kind`
@@ -39,18 +59,15 @@ def network(plan: Plan) -> dict[str, Any]:
         LimitError: more than MAX_NODES nodes.
 
     Example:
-        >>> network(executor.plan)["nodes"][3]["outputs"]
+        >>> network(plan.graph, variables_of(plan))["nodes"][3]["outputs"]
         [{'name': 'fc1_output', 'shape': [32, 64], 'datatype': 'float32'}]
     """
-    graph = plan.graph
     if len(graph.nodes) > MAX_NODES:
         raise LimitError(f"the network: expected at most {MAX_NODES} nodes to describe, got {len(graph.nodes)}")
-    values = [value for value in plan.values if value.array is not None and value.array[0] in ("arg", "aux")]
-    names = {node.name for node in graph.variables}
-    known = [(str(value.array[1]), value) for value in values if value.array is not None and value.array[1] in names]
+    known_types = {name: dtype for name, (_, dtype) in variables.items() if dtype is not None}
     with graph_budget():
-        shapes = infer_shape(graph, {name: value.shape for name, value in known}, partial=True)
-        types = infer_type(graph, {name: str(value.dtype) for name, value in known}, partial=True)
+        shapes = infer_shape(graph, {name: shape for name, (shape, _) in variables.items()}, partial=True)
+        types = infer_type(graph, known_types, partial=True)
     auxiliary = set(graph.auxiliary_states)
 
     def row(node: Node) -> dict[str, Any]:
@@ -72,23 +89,23 @@ def network(plan: Plan) -> dict[str, Any]:
     return {"nodes": rows, "heads": [[graph.index[head.node], head.index] for head in graph.heads]}
 
 
-def drawing(plan: Plan, *, fold: bool = True, parameters: bool = False) -> str:
-    """A drawing of a plan's forward graph as SVG, laid out as that of a `Symbol`.
+def drawing(graph: Graph, variables: Variables, *, fold: bool = True, parameters: bool = False) -> str:
+    """A drawing of a graph as SVG, laid out as that of a `Symbol`.
 
     Each operator and variable is a group whose attribute `data-nodes` has the number of its node in `network`, and
     after it the numbers of the nodes in further blocks that it stands for.
 
     Args:
+        graph, variables: as of `network`.
         fold: draw blocks that repeat once, in a frame that says how often.
         parameters: draw variables that are learnt and auxiliary states too.
 
     Raises:
         LimitError: the network, or the drawing of it, is too large.
     """
-    graph = plan.graph
     if len(graph.nodes) > LARGEST_DRAWN:
         raise LimitError(f"the drawing: expected a network of at most {LARGEST_DRAWN} nodes, got {len(graph.nodes)}")
-    rows = network(plan)["nodes"]
+    rows = network(graph, variables)["nodes"]
     numbers: dict[int, int] = {}
     vertices: list[Vertex] = []
     for node in in_blocks(graph.nodes, graph.heads):
@@ -105,7 +122,7 @@ def drawing(plan: Plan, *, fold: bool = True, parameters: bool = False) -> str:
         vertices.append(vertex)
     heads = [Link(numbers[id(node)], output) for node, output in graph.heads if id(node) in numbers]
     if not vertices:
-        return drawing(plan, fold=fold, parameters=True)
+        return drawing(graph, variables, fold=fold, parameters=True)
     title = ", ".join(graph.output_names[:3])
     return Drawing(DrawnNetwork(vertices, heads), title, "svg", fold=fold, largest=LARGEST_DRAWING).svg
 
@@ -119,7 +136,8 @@ def _required(node: Node) -> tuple[str, ...]:
 
 def _text(output: dict[str, Any]) -> str:
     """What a drawing writes at an output: 32×64."""
-    return "" if output["shape"] is None else dims_text(output["shape"])
+    shape = output["shape"]
+    return "" if shape is None else dims_text(["?" if length < 0 else length for length in shape])
 
 
 def _listed(shape: tuple[int, ...] | None) -> list[int] | None:

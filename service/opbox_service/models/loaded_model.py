@@ -18,6 +18,7 @@ from opbox_protocol.errors import BadRequestError
 from opbox_protocol.routes import HEAD_GRAD
 
 from ..carriers import AnswerLimit
+from ..executor import Variables
 from ..graph.ir import Graph
 from ..graph.passes.infer_shape import infer_shape
 from ..graph.passes.infer_type import infer_type
@@ -72,6 +73,7 @@ class LoadedModel:
 
     Attributes:
         inputs, outputs: what it takes and gives.
+        variables: what is known of the shapes and types of the graph's variables.
         statistics: of its requests.
         labels: the names of classes, in order.
         device: where it runs.
@@ -152,6 +154,7 @@ class LoadedModel:
             if stated.datatype is not None:
                 types[name] = dtype_of(stated.datatype)
         graph = self._graph
+        self.variables: Variables = {name: (shapes.get(name), types.get(name)) for name in graph.input_names}
         with graph_budget():
             inferred = infer_shape(graph, shapes, partial=True)
             dtypes = infer_type(graph, types, partial=True)
@@ -464,6 +467,11 @@ class LoadedModel:
             names = ", ".join(served.name for served in self.inputs) or "none"
             raise BadRequestError(f"input {extra[0]!r} is none of the model's: expected {names}")
         self._inner.check("output", outputs)
+
+    @property
+    def graph(self) -> Graph:
+        """The network."""
+        return self._graph
 
     @property
     def nbytes(self) -> int:

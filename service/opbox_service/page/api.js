@@ -23,7 +23,16 @@ export const PATHS = {
   executors: "/v1/sessions/{id}/executors",
   executor: "/v1/sessions/{id}/executors/{executor}",
   drawing: "/v1/sessions/{id}/executors/{executor}/drawings/{drawing}",
+  models: "/v1/models",
+  modelNetwork: "/v1/models/{model}/versions/{version}",
+  modelDrawing: "/v1/models/{model}/versions/{version}/drawings/{drawing}",
+  infer: "/v2/models/{model}/versions/{version}/infer",
+  load: "/v2/repository/models/{model}/load",
+  unload: "/v2/repository/models/{model}/unload",
 };
+
+/** The bytes of a body's JSON, where tensors follow it as bytes. */
+const HEADER_LENGTH = "Inference-Header-Content-Length";
 
 /** What the forms of operators begin with. */
 export const PRESETS_FILE = "/page/presets.json";
@@ -60,14 +69,12 @@ export function takeTokenFromAddress() {
 
 const UNREACHABLE = "The server cannot be reached: it may have stopped, or the network is down.";
 
-async function send(method, address, body, signal) {
-  const headers = { Authorization: `Bearer ${token.get()}`, Accept: "application/json" };
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+async function send(method, address, { body, headers = {}, signal } = {}) {
   try {
     return await fetch(at(address), {
       method,
-      headers,
-      body: body === undefined ? undefined : JSON.stringify(body),
+      headers: { Authorization: `Bearer ${token.get()}`, Accept: "application/json", ...headers },
+      body,
       signal,
       credentials: "omit",
       redirect: "error",
@@ -86,8 +93,20 @@ async function refuse(response) {
 
 /** Make a call; its JSON answer, or a CallError. */
 export async function call(method, address, body) {
-  const response = await send(method, address, body);
+  const json = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const response = await send(method, address, json);
   return response.ok ? response.json() : refuse(response);
+}
+
+/** Make a call whose tensors travel as bytes behind the JSON; { header, payload } of the answer, or a CallError. */
+export async function callWithBytes(method, address, header, payloads) {
+  const head = new TextEncoder().encode(JSON.stringify(header));
+  const headers = { "Content-Type": "application/octet-stream", [HEADER_LENGTH]: head.length };
+  const response = await send(method, address, { body: new Blob([head, ...payloads]), headers });
+  if (!response.ok) return refuse(response);
+  const bytes = await response.arrayBuffer();
+  const length = Number(response.headers.get(HEADER_LENGTH) ?? bytes.byteLength);
+  return { header: JSON.parse(new TextDecoder().decode(bytes.slice(0, length))), payload: bytes.slice(length) };
 }
 
 /** Ask for a picture; the root of its SVG, or a CallError, for whose sentence it asks again. The browser parses it as the answer comes: a page that allows
@@ -111,7 +130,7 @@ export function callForSvg(address) {
 
 /** Read the stream of events until it ends or `signal` stops it; each state goes to `onState`. */
 export async function watch(onState, signal) {
-  const response = await send("GET", PATHS.events, undefined, signal);
+  const response = await send("GET", PATHS.events, { signal });
   if (!response.ok) return refuse(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";

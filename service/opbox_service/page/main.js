@@ -4,8 +4,11 @@ import { at, takeTokenFromAddress, token, watch } from "./api.js";
 import { catalogue } from "./catalogue.js";
 import { h, write } from "./dom.js";
 import { forget, note } from "./history.js";
+import { modelView } from "./model.js";
+import { modelsView } from "./models.js";
 import { overview } from "./overview.js";
 import { sessionView } from "./session.js";
+import { forget as forgetModels } from "./traffic.js";
 
 const RETRY_MS = [500, 1000, 2000, 5000];
 const main = document.getElementById("main");
@@ -14,10 +17,11 @@ let view = null;
 let state = null;
 let stream = null;
 
-/** The view that the address names: #/, #/sessions/ID, #/ops, #/ops/NAME. */
+/** The view that the address names: #/, #/sessions/ID, #/models, #/models/NAME/VERSION, #/ops, #/ops/NAME. */
 function chosen() {
-  const [, first, second] = location.hash.split("/").map(decodeURIComponent);
+  const [, first, second, third] = location.hash.split("/").map(decodeURIComponent);
   if (first === "sessions" && second) return sessionView(second);
+  if (first === "models") return second && third ? modelView(second, third) : modelsView();
   if (first === "ops") return catalogue(second);
   return overview();
 }
@@ -27,11 +31,11 @@ function show(next, { focus = true } = {}) {
   document.title = `${view.title} · opbox`;
   main.replaceChildren(view.node);
   if (state) view.update(state);
-  for (const link of document.querySelectorAll("#views a")) {
-    // The HTTP API is a page of its own, whose link has no hash.
-    const here =
-      link.hash === "#/" ? !location.hash.startsWith("#/ops") : link.hash && location.hash.startsWith(link.hash);
-    if (here) link.setAttribute("aria-current", "page");
+  const links = [...document.querySelectorAll("#views a")];
+  // The HTTP API is a page of its own, whose link has no hash; what belongs to no other view belongs to the overview.
+  const current = links.slice(1).find((link) => link.hash && location.hash.startsWith(link.hash)) ?? links[0];
+  for (const link of links) {
+    if (link === current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   if (focus) (view.node.querySelector("h1") ?? main).focus();
@@ -64,6 +68,7 @@ function signOut(message) {
   token.clear();
   state = null;
   forget();
+  forgetModels();
   document.getElementById("views").hidden = document.getElementById("who").hidden = true;
   show(signInView(message), { focus: false });
   document.getElementById("token").focus();

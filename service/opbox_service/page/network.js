@@ -1,6 +1,6 @@
 // A network as the server draws it, with the nodes to choose from; and the same as a table, for who reads it that way.
 
-import { call, callForSvg, path, PATHS } from "./api.js";
+import { callForSvg } from "./api.js";
 import { h, table } from "./dom.js";
 import { shape } from "./format.js";
 
@@ -8,9 +8,8 @@ const SHAPES = new Set(["svg", "title", "style", "g", "rect", "ellipse", "path",
 const BESIDE = 8; // pixels: rows whose middles are nearer to one height stand side by side
 const MIN_ZOOM = 0.6; // below it a network that is too long is read by scrolling
 
-/** The view of an executor's network: its nodes, and its drawing. */
-export async function networkView(id, executor) {
-  const { network: nodes } = await call("GET", path(PATHS.executor, { id, executor }));
+/** The view of a network: its nodes, as the server lists them, and its drawing; addressOf(name) is where the server has one. */
+export async function networkView(nodes, addressOf) {
   const parameters = h("input", { type: "checkbox", id: "parameters" });
   const fold = h("input", { type: "checkbox", id: "fold", checked: true });
   const drawing = h("div", { class: "drawing", tabindex: "0", role: "region", "aria-label": "Drawing of the network" });
@@ -31,7 +30,7 @@ export async function networkView(id, executor) {
     const name = (fold.checked ? "folded" : "unfolded") + (parameters.checked ? "-with-parameters" : "");
     let content;
     try {
-      content = picture(await callForSvg(path(PATHS.drawing, { id, executor, drawing: name })));
+      content = picture(await callForSvg(addressOf(name)));
       roam(content, nodes, choose);
     } catch (error) {
       content = h("p", { class: "note" }, `${error.message} The nodes are in the table below.`);

@@ -139,13 +139,13 @@ export function operatorForm(operator, preset = null) {
   );
 }
 
-function title(output) {
+export function title(output) {
   const name = output.name.startsWith("grad:") ? `gradient of ${output.name.slice(5)}` : output.name;
   return `${name}: ${inWords(output.shape)} ${output.datatype}`;
 }
 
 /** The same call for a terminal; the token stays in the environment. */
-function asCurl(address, body) {
+export function asCurl(address, body) {
   const text = `curl ${at(address)} -H "Authorization: Bearer $OPBOX_TOKEN" -H "Content-Type: application/json" \\\n  -d '${JSON.stringify(body).replaceAll("'", "'\\''")}'`;
   return h("details", {}, h("summary", {}, "The same call with curl"), h("pre", { tabindex: "0" }, text));
 }

@@ -105,7 +105,8 @@ export function sessionView(id) {
 
 const named = ({ script, host }) => ({ ...(script && { Program: script }), ...(host && { Host: host }) });
 
-function tell(list, facts) {
+/** Write names and texts into a list of facts. */
+export function tell(list, facts) {
   for (const [name, text] of Object.entries(facts)) {
     let value = list.querySelector(`[data-name="${name}"]`);
     if (!value) {
@@ -133,7 +134,8 @@ function networks(id) {
   async function show(number) {
     shown = number;
     try {
-      const view = await networkView(id, number);
+      const executor = await call("GET", path(PATHS.executor, { id, executor: number }));
+      const view = await networkView(executor.network, (drawing) => path(PATHS.drawing, { id, executor: number, drawing }));
       if (shown !== number) return;
       place.replaceChildren(view);
       write(note, "");

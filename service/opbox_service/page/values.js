@@ -84,11 +84,13 @@ export function tensor(name, shapeText, valuesText, datatype) {
   return { name, shape, datatype, data };
 }
 
+/** A random number, normally distributed. */
+export const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
+
 /** Values for a shape: "random" (normal), "ones", or "count" (0, 1, 2, …), written as a nested list. */
 export function generate(kind, shape) {
   const size = product(shape);
   if (size > MAX_GENERATED) throw new Error(`values: expected at most ${MAX_GENERATED} to be generated here, got ${size}: use the client`);
-  const normal = () => Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
   const values = Array.from({ length: size }, (_, i) => (kind === "count" ? i : kind === "ones" ? 1 : Number(normal().toFixed(3))));
   return laidOut(values, shape);
 }

@@ -9,13 +9,22 @@ from pydantic import BaseModel, Field
 from opbox_protocol.errors import NotFoundError
 
 from ..carriers import Answer, Call, Done
-from ..executor import drawing, network
+from ..executor import Variables, drawing, network, variables_of
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..graph.ir import Graph
 
-__all__ = ["ExecutorList", "ExecutorState", "Network", "executor", "executor_drawing", "executors"]
-
+__all__ = [
+    "ExecutorList",
+    "ExecutorState",
+    "Network",
+    "NetworkNode",
+    "draw",
+    "executor",
+    "executor_drawing",
+    "executors",
+]
 
 DRAWINGS = {
     "folded": (True, False),
@@ -82,19 +91,32 @@ def executors(engine: Engine, call: Call, done: Done) -> None:
 def executor(engine: Engine, call: Call, done: Done) -> None:
     """The network of an executor: its nodes, and the shapes and types of what they put out."""
     id, bound = _executor(engine, call)
-    drawn = network(bound.plan)
+    drawn = network(bound.plan.graph, variables_of(bound.plan))
     done(Answer({**_state(id, bound), "network": drawn["nodes"], "heads": drawn["heads"]}))
 
 
 def executor_drawing(engine: Engine, call: Call, done: Done) -> None:
     """Draw an executor's network as SVG: `folded` or `unfolded` blocks, `-with-parameters` or without."""
     _, bound = _executor(engine, call)
-    name = call.parameters["drawing"]
+    done(draw(call.parameters["drawing"], bound.plan.graph, variables_of(bound.plan)))
+
+
+def draw(name: str, graph: Graph, variables: Variables) -> Answer:
+    """The answer that draws a network.
+
+    Args:
+        name: one of DRAWINGS.
+        graph, variables: of the network.
+
+    Raises:
+        NotFoundError: no drawing is called so.
+        LimitError: the network, or the drawing of it, is too large.
+    """
     if name not in DRAWINGS:
         raise NotFoundError(f"drawing {name[:40]!r}: expected one of {', '.join(DRAWINGS)}")
     fold, parameters = DRAWINGS[name]
-    svg = drawing(bound.plan, fold=fold, parameters=parameters)
-    done(Answer({}, text=svg.encode(), content_type="image/svg+xml"))
+    svg = drawing(graph, variables, fold=fold, parameters=parameters)
+    return Answer({}, text=svg.encode(), content_type="image/svg+xml")
 
 
 def _executor(engine: Engine, call: Call) -> tuple[int, Any]:
