@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ..engine import Engine
     from ..models.loaded_model import LoadedModel
 
-__all__ = ["ModelNetwork", "model_drawing", "model_network"]
+__all__ = ["ServedNetwork", "model_drawing", "model_network"]
 
 
-class ModelNetwork(BaseModel):
+class ServedNetwork(BaseModel):
     """A served version of a model and its network; no tensor's values."""
 
     name: str

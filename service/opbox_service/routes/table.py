@@ -528,7 +528,7 @@ ROUTES = RouteTable(
             handler=model_networks.model_network,
             tag="models",
             operation="get_model_network",
-            answer=model_networks.ModelNetwork,
+            answer=model_networks.ServedNetwork,
             runs_on=RunsOn.MODEL_WORKER,
             errors=(400, 413),
         ),
