@@ -84,7 +84,9 @@ def save_models(folder: Path) -> None:
     for file in (EXAMPLES / "data").glob("digits-mlp-*"):
         shutil.copy(file, folder / "digits")
     (folder / "digits" / "names.txt").write_text("\n".join(CLASSES))
-    (folder / "digits" / "model.toml").write_text('max_batch = 16\nlabels = "names.txt"\n')
+    (folder / "digits" / "model.toml").write_text(
+        'max_batch = 16\nlabels = "names.txt"\n[inputs.data]\nshape = [-1, 64]\n'
+    )
 
 
 @contextmanager
