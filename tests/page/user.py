@@ -102,8 +102,10 @@ class User:
         field.send_keys(text)
 
     def keys(self, *keys: str) -> None:
-        """Send keys to what has the focus."""
-        self.driver.switch_to.active_element.send_keys(*keys)
+        """Press keys, as at a keyboard: what has the focus gets them. Sent to a field for a file they would be its path."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(*keys).perform()
 
     @property
     def focused(self) -> str:
