@@ -102,7 +102,7 @@ class User:
         field.send_keys(text)
 
     def keys(self, *keys: str) -> None:
-        """Press keys, as at a keyboard: what has the focus gets them. A field for a file would take them as its path."""
+        """Press keys, as at a keyboard: what has the focus gets them. A field for a file takes others as its path."""
         from selenium.webdriver import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
