@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ORACLE := .venv-mxnet
 TORCH := .venv-torch
+SERVING := .venv-serving
 JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots packages pythons lint format conformance record bench bench-peers serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -209,6 +210,14 @@ $(TORCH)/.ready:
 
 bench-peers: $(READY) $(ORACLE)/.ready $(TORCH)/.ready  ## time networks on the CPU beside MXNet and PyTorch, in one run
 	$(BIN)/python benchmarks/cpu_vs_peers.py --http $(ARGS)
+
+$(SERVING)/.ready: .ci/serving-peers.txt
+	@PYTHON=$(PYTHON) sh .ci/make-venv.sh $(SERVING)
+	$(SERVING)/bin/python -m pip install -q --disable-pip-version-check -r .ci/serving-peers.txt
+	@touch $@
+
+bench-serving: $(READY) $(SERVING)/.ready  ## time small requests to a model beside Triton, FastAPI and MLServer, in one run
+	$(BIN)/python benchmarks/serving_vs_peers.py --peers $(SERVING)/bin/python $(ARGS)
 
 bench: $(READY)  ## run every benchmark
 	@for each in benchmarks/*.py; do echo "== $$each"; $(BIN)/python $$each || exit 1; done
