@@ -216,7 +216,7 @@ class Servers:
 
     def _opbox(self, work: str, isolation: str = "none", name: str = "opbox") -> Server:
         port = free_port()
-        tokens = json.dumps([{"name": "user", "token": TOKEN, "scopes": ["admin"]}])
+        tokens = json.dumps([{"name": "user", "token": TOKEN, "scopes": ["run", "admin"]}])
         command = [sys.executable, "-m", "opbox_service.serve", "--port", str(port), "--isolation", isolation]
         return self._run(
             name,
@@ -232,15 +232,13 @@ class Servers:
 
     def _echo(self, work: str) -> Server:
         port = free_port()
-        return self._run(
-            "echo", port, [sys.executable, str(HERE / "peers" / "http_servers.py"), "echo", str(port)], "/"
-        )
+        return self._run("echo", port, [sys.executable, str(HERE / "peers" / "echo_server.py"), str(port)], "/")
 
     def _fastapi(self, work: str) -> Server | None:
         port, file = free_port(), self._folder / "onnx" / f"{work}.onnx"
         if not self._has("onnxruntime") or not file.is_file():
             return None
-        command = [self._python, str(HERE / "peers" / "http_servers.py"), "fastapi", str(port), str(file)]
+        command = [self._python, str(HERE / "peers" / "fastapi_server.py"), str(port), str(file)]
         return self._run("fastapi", port, command, "/openapi.json")
 
     def _mlserver(self, work: str) -> Server | None:

@@ -113,7 +113,7 @@ def read_files(files: ModelFiles, *, max_nodes: int, max_edges: int) -> ModelNet
         arrays, names = read_arrays(files.params.read_bytes(), files.params.name)
     except MXNetError as error:
         raise BadRequestError(str(error)) from None
-    if not names:
+    if arrays and not names:
         raise BadRequestError(f"{files.params.name}: expected arrays by name, got a list: save a dict, as Module does")
     params = {}
     for name, array in zip(names, arrays, strict=True):
