@@ -336,8 +336,10 @@ def batching(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, An
                 for kind, server in running.items():
                     assert server is not None
                     rates[kind].append(server.load(work, 16, options.seconds))
-            rows = {kind: statistics.median(row["rate"] for row in found) for kind, found in rates.items()}
-            p99 = {kind: statistics.median(row["p99"] for row in found) for kind, found in rates.items()}
+            rows = {
+                kind: statistics.median(row["rate"] for row in measurements) for kind, measurements in rates.items()
+            }
+            p99 = {kind: statistics.median(row["p99"] for row in measurements) for kind, measurements in rates.items()}
         finally:
             for one in servers.values():
                 one.stop()
