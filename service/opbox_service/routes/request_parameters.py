@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation
+from pydantic import Field, SkipValidation, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from ..validation import Expected, Strict
@@ -28,7 +28,10 @@ class RequestParameters(Strict):
         le=MAX_TIMEOUT_US,
         description="Microseconds that the request may wait for its run, after which it is answered 503; 0: any time.",
     )
-    sequence_id: Annotated[Literal[0, ""], Expected(f"0, {NO_SEQUENCES}")] = 0
+    # Clients have generators that know no values of two types; "" is what Triton's clients say of a text.
+    sequence_id: Annotated[
+        Literal[0, ""], WithJsonSchema({"type": "integer", "enum": [0]}), Expected(f"0, {NO_SEQUENCES}")
+    ] = 0
     sequence_start: Annotated[Literal[False], Expected(f"false, {NO_SEQUENCES}")] = False
     sequence_end: Annotated[Literal[False], Expected(f"false, {NO_SEQUENCES}")] = False
     tensor_alignment: SkipJsonSchema[SkipValidation[Any]] = None
