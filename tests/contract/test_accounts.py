@@ -333,7 +333,7 @@ def test_what_a_used_up_quota_has_refused_can_be_asked_again(box: Box) -> None:
     wait_for(lambda: session._error is not None)
     box.take({}, worker_seconds=0)
     began = session.requests
-    wait_for(lambda: box.server.json("GET", f"/v1/sessions/{session.id}").header["next_seq"] == began + 1)
+    wait_for(lambda: box.server.json("GET", f"/v1/sessions/{session.id}").header["next_seq"] > began)
     with pytest.raises(QuotaError):
         session.wait()  # of the batch that nobody waited for
     np.testing.assert_array_equal(session.fetch(1).result(), np.zeros(3))

@@ -87,7 +87,7 @@ def test_the_files_have_no_inline_code_no_other_host_and_no_html_from_strings() 
 def test_the_paths_that_the_page_calls_are_routes() -> None:
     (block,) = re.findall(r"export const PATHS = \{(.*?)\};", (FOLDER / "api.js").read_text(), re.DOTALL)
     paths = re.findall(r'"([^"]+)"', block)
-    assert len(paths) == 14
+    assert len(paths) == 20
     assert set(paths) <= {route.path for route in ROUTES}
 
 

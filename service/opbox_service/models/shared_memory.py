@@ -124,7 +124,7 @@ class SharedMemory:
         Args:
             owner: whose it is.
             name: for requests.
-            key: the segment's name, as in shm_open.
+            key: the segment's name, as POSIX has it.
             offset, byte_size: the piece.
 
         Raises:

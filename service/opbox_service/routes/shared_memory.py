@@ -27,7 +27,7 @@ NO_CUDA = (
 class RegionRequest(Body):
     """A piece of a segment of POSIX shared memory."""
 
-    key: str = Field(max_length=256, description="The segment's name, as in shm_open.")
+    key: str = Field(max_length=256, description="The segment's name, as POSIX has it.")
     offset: int = Field(default=0, ge=0, lt=MAX_OFFSET, description="The first byte of the piece.")
     byte_size: int = Field(ge=1, lt=MAX_OFFSET)
 
