@@ -4,7 +4,8 @@
 
 Forward is inference; forward and backward is a training step without the update, each until the device has finished.
 Medians in ms, and the faster PyTorch form's time over opbox's: above 1, opbox is the faster. The file has more of them:
-over eager PyTorch, both with TF32, and what of the speed in process is left through HTTP. The GPU is shared by the
+over eager PyTorch, both with TF32, over PyTorch with deterministic convolutions (opbox's are), and what of the speed in
+process is left through HTTP. The GPU is shared by the
 processes, of which one works at a time and then gives its memory back. After --seconds no further network begins.
 PyTorch comes from this Python, or from where OPBOX_TORCH_PYTHON says; without one its columns stay empty. Factors are
 rounded to TF32 in the columns that say so, and in no others. --device cpu tries the script where there is no GPU.
@@ -29,13 +30,18 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "examples"))
 
+import more_networks  # noqa: E402
 import peer_networks as networks  # noqa: E402
 from lenet_demo import server  # noqa: E402
 
 
-def task(network: str, batch: int, data: tuple[int, ...], **shapes: tuple[int, ...]) -> dict[str, Any]:
-    symbol = networks.lstm(49) if network == "lstm" else getattr(networks, network)()
-    sizes = {"data": (batch, *data), **shapes}
+def task(network: str, batch: int, data: tuple[int, ...], steps: int = 0, **shapes: tuple[int, ...]) -> dict[str, Any]:
+    """What peers are asked; data is (batch, *data), or (steps, batch, *data)."""
+    if network.startswith("lstm"):
+        symbol = more_networks.lstm_layers() if network == "lstm_layers" else networks.lstm(49)
+    else:
+        symbol = getattr(networks, network)()
+    sizes = {"data": (steps, batch, *data) if steps else (batch, *data), **shapes}
     runs = {"runs": RUNS, "seconds": RUNS_S, "release": True}
     return {"name": f"{network} b{batch}", "network": network, "symbol": symbol, "shapes": sizes, **runs}
 
@@ -50,7 +56,10 @@ TASKS = [
     task("resnet50", 32, IMAGE),
     task("resnet50", 128, IMAGE),
     task("vgg16", 32, IMAGE),
+    # The symbol is unrolled; PyTorch has its fused LSTM at first, then a cell a step; then both have one operator.
     task("lstm", 32, (49, 128), h=(32, 256), c=(32, 256)),
+    task("lstm_cells", 32, (49, 128), h=(32, 256), c=(32, 256)),
+    task("lstm_layers", 32, (200,), 35, h=(2, 32, 256), c=(2, 32, 256)),
     task("pointwise", 64, (1024,)),
 ]
 TYPES = ("float32", "float16")
@@ -117,6 +126,8 @@ def started(device: str, without: Sequence[str]) -> Iterator[dict[str, Peer]]:
         "eager, last": (["modules.py", "last", *on], {}),
         "graphs": (["modules.py", "last", "graphs", *on], {}),
         "graphs, TF32": (["modules.py", "last", "graphs", "tf32", *on], {}),
+        "deterministic": (["modules.py", "deterministic", *on], {}),
+        "graphs, deterministic": (["modules.py", "last", "graphs", "deterministic", *on], {}),
     }
     with ExitStack() as stack:
         peers = {}
@@ -144,8 +155,10 @@ def compare(question: dict[str, Any], peers: dict[str, Peer]) -> dict[str, Any]:
 def ratios(medians: dict[str, list[float]]) -> dict[str, list[float]]:
     """For forward and for the step: how many times the time of an opbox another needs, at least; above 1 opbox wins."""
     torch = [name for name in medians if not name.startswith("opbox")]
+    same_bits = [name for name in torch if "deterministic" in name]
     asked = {
-        "over opbox": ([name for name in torch if "TF32" not in name], "opbox"),
+        "over opbox": ([name for name in torch if "TF32" not in name and name not in same_bits], "opbox"),
+        "deterministic over opbox": (same_bits, "opbox"),
         "TF32 over opbox with it": ([name for name in torch if "TF32" in name], "opbox, TF32"),
         "eager over opbox": ([name for name in torch if name.startswith("eager")], "opbox"),
         "in process over HTTP": (["opbox"], "opbox, HTTP"),
@@ -177,16 +190,17 @@ def main() -> None:
     begin = time.monotonic()
     with started(options.device, options.without) as peers:
         print("forward / forward and backward, ms")
-        print(f"{'':22}" + "".join(f"{name:>20}" for name in peers) + f"{'faster PyTorch over opbox':>28}")
+        heads = [f"{name:>{max(20, len(name) + 2)}}" for name in peers]
+        print(f"{'':22}" + "".join(heads) + f"{'faster PyTorch over opbox':>28}")
         for question in questions:
             if figures and time.monotonic() - begin > options.seconds:
                 print(f"{question['name']}: left out, as {options.seconds:g} s have passed", flush=True)
                 continue
             figures[question["name"]] = result = compare(question, peers)
             line = f"{question['name']:22}"
-            for name in peers:
+            for name, head in zip(peers, heads, strict=True):
                 both = result["milliseconds"].get(name)
-                line += f"{'-' if both is None else f'{both[0]:.2f} / {both[1]:.2f}':>20}"
+                line += f"{'-' if both is None else f'{both[0]:.2f} / {both[1]:.2f}':>{len(head)}}"
             print(line + f"{' / '.join(map(str, result.get('over opbox', ['-']))):>28}", flush=True)
             for name, peer in peers.items():
                 if name not in ended and (reason := peer.why_ended()):

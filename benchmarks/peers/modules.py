@@ -1,9 +1,10 @@
 """A process that times PyTorch modules for `cpu_vs_peers.py` and `gpu_vs_peers.py`.
 
-    python modules.py [last] [cuda] [graphs] [tf32]
+    python modules.py [last] [cuda] [graphs] [tf32] [deterministic]
 
 Eager, channels first; `last`: channels last; `cuda`: on a GPU; `graphs`: as CUDA graphs; `tf32`: products of float32 in
-TF32. Tasks and answers are those of `symbols.py`; the networks are the same ones, as PyTorch's users write them.
+TF32; `deterministic`: convolutions whose every run has the same bits, as opbox's have. Tasks and answers are those of
+`symbols.py`; the networks are the same ones, as PyTorch's users write them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ DEVICE = "cuda" if CUDA else "cpu"
 WARM_RUNS = 3
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = "tf32" in sys.argv
 torch.backends.cudnn.benchmark = CUDA
+torch.backends.cudnn.deterministic = "deterministic" in sys.argv
 
 
 class Unit(nn.Module):
@@ -86,6 +88,20 @@ class Lstm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.out(self.lstm(x)[0][:, -1])
+
+
+class LstmCells(nn.Module):
+    """The LSTM of `Lstm`, a cell a step, as `peer_networks.lstm` has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.out = nn.LSTMCell(128, 256), nn.Linear(256, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = None
+        for step in x.unbind(1):
+            state = self.cell(step, state)
+        return self.out(state[0])
 
 
 def mobilenet() -> nn.Module:
@@ -203,6 +219,7 @@ BUILDERS = {
     "lenet": lenet,
     "mlp": mlp,
     "lstm": Lstm,
+    "lstm_cells": LstmCells,
     "pointwise": Pointwise,
     "mobilenet": mobilenet,
     "squeezenet": squeezenet,

@@ -26,9 +26,12 @@ def test_each_goal_has_its_ratio(script: Any) -> None:
         "eager": [3.0, 3.0],
         "graphs": [2.0, 2.0],
         "graphs, TF32": [0.5, 4.0],
+        "deterministic": [4.0, 5.0],
+        "graphs, deterministic": [2.5, 6.0],
     }
     assert script.ratios(medians) == {
         "over opbox": [2.0, 1.0],
+        "deterministic over opbox": [2.5, 2.5],
         "TF32 over opbox with it": [0.5, 4.0],
         "eager over opbox": [3.0, 1.5],
         "in process over HTTP": [0.5, 0.8],
