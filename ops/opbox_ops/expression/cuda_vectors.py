@@ -30,21 +30,21 @@ _TEXT = """#include <cupy/carray.cuh>
 #include <cupy/float16.cuh>
 #include <cupy/bfloat16.cuh>
 {preamble}
-template <class T> struct alignas(sizeof(T) * {vector}) opbox_vector {{ T v[{vector}]; }};
+#define VECTOR {vector}
+template <class T> struct alignas(sizeof(T) * VECTOR) opbox_vector {{ T v[VECTOR]; }};
 typedef {index} I;
 extern "C" __global__ void opbox_formula({parameters}, I size) {{
-  const I at = (I(blockIdx.x) * blockDim.x + threadIdx.x) * {vector};
+  const I at = (I(blockIdx.x) * blockDim.x + threadIdx.x) * VECTOR;
   if (at >= size) return;
 {offsets}
-{loads}
-  #pragma unroll
-  for (int k = 0; k < {vector}; ++k) {{
+{vectors}
+{loads}  #pragma unroll
+  for (int k = 0; k < VECTOR; ++k) {{
 {elements}
 {body}
 {results}
   }}
-{stores}
-}}
+{stores}}}
 """
 
 
@@ -189,40 +189,52 @@ def source(formula: Formula, key: _Key) -> str:
     for k, inner in enumerate(key.inner):
         terms = [f"i{d} * s{k}_{d}" for d in outer] + ["i"] * inner
         offsets.append(f"  const I o{k} = {' + '.join(terms) or '0'};")
-    # Only the last vector of arrays that lie as one row may end beyond them.
-    cut = ways == 1 and vector > 1
-    if cut:
-        offsets.append(f"  const bool whole = at + {vector} <= size;")
-    loads, elements, results, stores = [], [], [], []
+    whole_loads, part_loads, elements, results, whole_stores, part_stores = [], [], [], [], [], []
+    vectors = []
     for k, kind in enumerate(key.types):
         wide = f"opbox_vector<{kind}>"
         if k in targets:
             n = k - key.arrays
-            loads.append(f"  {wide} r{k};")
+            vectors.append(f"  {wide} r{k};")
             elements.append(f"    {kind} y{n};")
             results.append(f"    r{k}.v[k] = y{n};")
-            store = f"*({wide} *)(p{k} + o{k}) = r{k};"
-            if cut:
-                store = f"if (whole) {store} else for (int k = 0; at + k < size; ++k) p{k}[o{k} + k] = r{k}.v[k];"
-            stores.append(f"  {store}")
+            whole_stores.append(f"*({wide} *)(p{k} + o{k}) = r{k};")
+            part_stores.append(f"p{k}[o{k} + k] = r{k}.v[k];")
         elif key.inner[k] == 0:
             elements.append(f"    const {kind} x{k} = p{k}[o{k}];")
         else:
-            loads.append(f"  {wide} r{k};")
-            load = f"r{k} = *(const {wide} *)(p{k} + o{k});"
-            if cut:
-                load = f"if (whole) {load} else for (int k = 0; at + k < size; ++k) r{k}.v[k] = p{k}[o{k} + k];"
-            loads.append(f"  {load}")
+            vectors.append(f"  {wide} r{k};")
+            whole_loads.append(f"r{k} = *(const {wide} *)(p{k} + o{k});")
+            part_loads.append(f"r{k}.v[k] = p{k}[o{k} + k];")
             elements.append(f"    const {kind} x{k} = r{k}.v[k];")
+    # Only the last vector of arrays that lie as one row may end beyond them.
+    cut = ways == 1 and vector > 1
+    loads, stores = _whole_or_part(whole_loads, part_loads, cut), _whole_or_part(whole_stores, part_stores, cut)
     return _TEXT.format(
         preamble=formula.preamble,
         vector=vector,
         index="long long" if key.wide else "int",
         parameters=", ".join(parameters),
         offsets="\n".join(offsets),
-        loads="\n".join(loads),
+        vectors="\n".join(vectors),
+        loads=loads,
         elements="\n".join(elements),
         body=formula.body,
         results="\n".join(results),
-        stores="\n".join(stores),
+        stores=stores,
     )
+
+
+def _whole_or_part(whole: Sequence[str], part: Sequence[str], cut: bool) -> str:
+    """The statements for a whole vector of each array, and where vectors may be cut off, for its elements instead.
+
+    Elements have constant indices, so that vectors stay in registers; all loads stand together, so that none is waited
+    for before the next one.
+    """
+    if not cut or not whole:
+        return "".join(f"  {line}\n" for line in whole)
+    vectors, elements = (
+        "".join(f"    {indent}{line}\n" for line in lines) for indent, lines in (("", whole), ("  ", part))
+    )
+    each = "    #pragma unroll\n    for (int k = 0; k < VECTOR; ++k) if (at + k < size) {\n"
+    return f"  if (at + VECTOR <= size) {{\n{vectors}  }} else {{\n{each}{elements}    }}\n  }}\n"
