@@ -1,4 +1,4 @@
-"""Formulas on the device: the CPU's numbers for any size, where the last vector is cut off, and for unaligned arrays."""
+"""Formulas on the device: the CPU's numbers for any size, where the last vector is cut off, for unaligned arrays."""
 
 from __future__ import annotations
 
