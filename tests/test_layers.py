@@ -38,6 +38,7 @@ SERVICE = [
     "turns",
 ]
 SERVICE += [
+    "stages",
     "task",
     "carriers",
     "accounting",

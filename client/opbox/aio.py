@@ -51,6 +51,7 @@ from .known_graphs import Document, GraphName, KnownGraphs, is_unknown
 from .operator.sending import has_own_code
 from .repeated_calls import Attempts, again
 from .symbol import Symbol
+from .trace_context import traced
 
 __all__ = ["AsyncServer", "AsyncSession", "connect"]
 
@@ -300,7 +301,8 @@ class AsyncServer:
         server = self._server
         if self._client.is_closed:
             raise TransportError(f"{self.address}: the connection was closed; connect again")
-        call = OutgoingCall(method, path, server.headers, headers, chunks, attempts, server.timeout, self.address)
+        own = traced(server.headers)
+        call = OutgoingCall(method, path, own, headers, chunks, attempts, server.timeout, self.address)
         steps = exchange(call, self._gateway, self._numbers, partial(self._read, read))
         request = next(steps)
         while True:

@@ -30,6 +30,7 @@ from .pending import CommandBatch, Pending
 from .recorded_commands import RecordedCommands
 from .request_limits import RequestLimits
 from .session_opening import open_session
+from .trace_context import attached, current_context
 from .unfilled_places import UnfilledPlaces
 
 __all__ = ["WINDOW", "BatchStream"]
@@ -164,6 +165,7 @@ class BatchStream(AfterFork):
         batch = self._recording.take()
         batch.seq = self._sealed = next(self._seq)
         batch.path = self._path
+        batch.trace = current_context()
         self._places.add(batch.seq, batch.places)
         self.requests += 1
         return batch
@@ -237,7 +239,8 @@ class BatchStream(AfterFork):
         if self._unfilled:
             self._unfilled.fill()
         try:
-            reply = post_batch(self._transport, batch, batch.waits or batch.seq % PACE == 0)
+            with attached(batch.trace):
+                reply = post_batch(self._transport, batch, batch.waits or batch.seq % PACE == 0)
             if reply.travel is not None:
                 batch.link_s = self._link.add(reply.travel)
             batch.tensors = {}

@@ -32,6 +32,7 @@ from .http_messages import ReadReply, Received, decompressed, encode_call, read_
 from .lean_transport import CHUNKS, LeanTransport, WholeBody
 from .proxies import proxy_for
 from .repeated_calls import Attempts, again
+from .trace_context import traced
 
 __all__ = ["Chunks", "HttpTransport", "ServerAddress"]
 
@@ -222,8 +223,9 @@ class HttpTransport(AfterFork):
     ) -> Reply:
         if self._closed:
             raise TransportError(f"{self.address}: the connection was closed; connect again")
+        server = self._server
         call = OutgoingCall(
-            method, path, self._server.headers, headers, chunks, attempts, self._server.timeout, self.address
+            method, path, traced(server.headers), headers, chunks, attempts, server.timeout, self.address
         )
         steps = exchange(call, self._gateway, self._numbers, partial(self._read, read))
         request = next(steps)

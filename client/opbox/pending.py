@@ -72,6 +72,7 @@ class CommandBatch:
         waited_for: whether somebody waits for it, though it brings nothing.
         link_s: seconds that it and its answer were on the link; None while unknown, and within one process.
         error: what it came to.
+        trace: the OpenTelemetry context of the thread that ended it, if any.
         taken: opens when a thread begins to send it.
         done: opens when it has been answered, or has failed.
     """
@@ -90,6 +91,7 @@ class CommandBatch:
         "seq",
         "taken",
         "tensors",
+        "trace",
         "waited_for",
     )
 
@@ -106,6 +108,7 @@ class CommandBatch:
         self.link_s: float | None = None
         self.waited_for = False
         self.error: Exception | None = None
+        self.trace: Any = None
         self.taken = Gate()
         self.done = Gate()
 

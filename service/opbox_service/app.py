@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Router
+
+from opbox_protocol.errors import BadRequestError
 
 from .accounting.accounts import Accounts
 from .accounting.books import Books
@@ -38,6 +40,9 @@ from .worker.pool import WorkerPool
 from .worker.process_pool import ProcessPool
 from .worker.thread_pool import ThreadPool
 from .worker.walls import walls_of
+
+if TYPE_CHECKING:
+    from .api.tracing import OtlpTracing
 
 __all__ = ["ApiProcess", "create_app"]
 
@@ -171,6 +176,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     )
     books.sessions_of = pool.sessions_of
     metrics = Metrics(pool.stats, settings.deadline_s)
+    tracing = _tracing_of(settings)
 
     @asynccontextmanager
     async def lifespan(app: Router) -> AsyncIterator[None]:
@@ -187,6 +193,8 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
         await pool.stop(max(LAST_S, rest))
         await books.stop(pool.device_times)
         served.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     traffic = Traffic()
     memory = SharedMemory(settings.shared_memory, settings.max_shared_memory_regions)
@@ -199,7 +207,21 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     if processes:
         server.confinement = walls_of(settings).line
     middleware = Middleware(
-        Router(lifespan=lifespan), endpoint, routes, settings, metrics, server, traffic, tokens, books
+        Router(lifespan=lifespan), endpoint, routes, settings, metrics, server, traffic, tokens, books, tracing
     )
     metrics.in_flight.set_function(lambda: middleware.in_flight)
     return middleware
+
+
+def _tracing_of(settings: Settings) -> OtlpTracing | None:
+    if settings.otlp_endpoint is None:
+        return None
+    try:
+        from .api.tracing import OtlpTracing
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("opentelemetry", "google", "requests"):
+            raise
+        raise BadRequestError(
+            "OPBOX_OTLP_ENDPOINT: needs OpenTelemetry's SDK and exporter: pip install 'opbox-service[otel]'"
+        ) from None
+    return OtlpTracing(settings.otlp_endpoint)

@@ -7,7 +7,7 @@ side reads them. An engine in one's own process is called with Call and Answer a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ from opbox_protocol.strict_json import NonFinite
 from .buffers import Lease
 from .logs import Exceptions
 from .settings import SCOPES, Scope
+from .stages import Stage
 from .task import Task
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class RawRequest:
         worker: which has its body already, in a buffer of its own; None where any will do.
         model: what a call for a model is for; None for other calls.
         shared_outputs: where outputs of a model go in shared memory, by name.
+        trace: W3C's traceparent of the request's span; "" where it is not traced.
         cancel: stops the call, once it has been made.
     """
 
@@ -92,6 +94,7 @@ class RawRequest:
     worker: object = None
     model: ModelReference | None = None
     shared_outputs: Mapping[str, SharedPlace] = field(default_factory=dict)
+    trace: str = ""
     cancel: Callable[[MXNetError], None] = field(default=lambda error: None)
 
     def __str__(self) -> str:
@@ -121,6 +124,7 @@ class RawResponse:
         queue: of a call that waits or was refused for being too many: the calls before a new one, and its wait in
             seconds.
         stream: a body that comes in pieces, instead of `parts`.
+        stages: when a traced call waited and computed.
     """
 
     status: int
@@ -132,6 +136,7 @@ class RawResponse:
     headers: Headers = ()
     queue: tuple[int, float] | None = None
     stream: AsyncIterator[bytes] | None = None
+    stages: Sequence[Stage] = ()
     release: Callable[[], None] = field(default=lambda: None)
 
     @property

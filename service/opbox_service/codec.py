@@ -78,6 +78,8 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
             json_bytes = 0
         if response.status in (202, 429) and task is not None and task.turn is not None:
             response.queue = task.turn.outlook()
+        if task is not None and task.stages is not None:
+            response.stages = task.stages.end()
         send(response)
 
     try:

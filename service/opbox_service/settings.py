@@ -479,6 +479,12 @@ class Settings(BaseSettings):
         default="info", description="Minimum level of log lines."
     )
     log_requests: bool = Field(default=False, description="Log every request, not only those that fail.")
+    otlp_endpoint: str | None = Field(
+        default=None,
+        pattern=r"https?://.+",
+        description="Base URL of an OpenTelemetry collector that takes spans by OTLP over HTTP, such as "
+        "http://collector:4318; without it no request is traced.",
+    )
 
     @field_validator("workers", mode="before")
     @classmethod

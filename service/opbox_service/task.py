@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from opbox_ops.pausing import set_pause
 from opbox_protocol.errors import LimitError, MXNetError
 
+from .stages import Stages
 from .turns import Turn
 
 __all__ = ["MAX_CALL_MULTIPLICATIONS", "NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
@@ -38,15 +39,28 @@ class Task:
         came: when the call came, by time.monotonic.
         stopped: what the call is to be answered, when it has been stopped; read at each checkpoint.
         turn: the turn that it runs in, where calls take turns.
+        stages: when it waited and computed; None where nobody wants to know.
     """
 
-    __slots__ = ("_graph_end", "_lock", "_look", "_nodes", "_on_stop", "came", "graph_seconds", "stopped", "turn")
+    __slots__ = (
+        "_graph_end",
+        "_lock",
+        "_look",
+        "_nodes",
+        "_on_stop",
+        "came",
+        "graph_seconds",
+        "stages",
+        "stopped",
+        "turn",
+    )
 
     def __init__(self, graph_seconds: float = float("inf")) -> None:
         self.graph_seconds = graph_seconds
         self.came = time.monotonic()
         self.stopped: MXNetError | None = None
         self.turn: Turn | None = None
+        self.stages: Stages | None = None
         self._on_stop: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._graph_end: float | None = None

@@ -135,6 +135,8 @@ class Endpoint:
         request = RawRequest(
             route, context.parameters, scope["path"], identity.owner, identity.scopes, context.request_id
         )
+        if context.trace is not None:
+            request.trace = context.trace.traceparent
         if route.runs_on is RunsOn.API:
             response = self._own_answer(request)
             context.whole = True
@@ -178,6 +180,8 @@ class Endpoint:
                             request.body = await self._body(request, length, headers, receive, into, body.take)
                             context.whole, context.since = True, time.perf_counter()
                             context.received = len(request.view)
+                            if context.trace is not None:
+                                context.trace.received()
                             await self._prepare(request, packed, body.take)
                             response = await self._call(request, receive, later)
                     finally:
@@ -192,6 +196,8 @@ class Endpoint:
                 response.release()
                 return
         size = response.size
+        if context.trace is not None:
+            context.trace.answered(response.stages)
         try:
             self.count(identity.owner, size)
             if response.commands:
@@ -302,6 +308,8 @@ class Endpoint:
         try:
             request.body, request.worker = body.lease, body.worker
             context.since = time.perf_counter()
+            if context.trace is not None:
+                context.trace.received()
             await self._prepare(request, packed, bytes_of_request.take)
             return await self._call(request, receive, later)
         finally:

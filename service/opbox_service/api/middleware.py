@@ -20,6 +20,7 @@ from opbox_protocol.wire import ANSWERED, CALL, HEADER_LENGTH, PART, PREFER
 
 from ..accounting.books import Books
 from ..logs import exceptions_of
+from ..routes.page import TAG as PAGE
 from ..routes.route import Route, RouteTable
 from ..settings import Settings
 from .caller import Identity
@@ -28,7 +29,7 @@ from .hosts import Hosts
 from .identity import Tokens
 from .loop_lag import LoopLag
 from .metrics import Metrics
-from .request_context import FORWARDED, Disconnected, ForwardedRequest, Receive, RequestContext, Scope, Send
+from .request_context import FORWARDED, Disconnected, ForwardedRequest, Receive, RequestContext, Scope, Send, Tracing
 from .traffic import Traffic
 
 __all__ = ["NOBODY", "Middleware", "permit"]
@@ -39,6 +40,8 @@ NOBODY = Identity("", frozenset())
 REFUSED = (401, 403, 429, 507)
 """Statuses that the audit log records: missing rights and exceeded quotas."""
 OVER_QUOTA = (429, 507)
+UNTRACED = ("health", PAGE)
+"""Tags of routes that are asked again and again by probes and by the page."""
 NEW_WORK = ("POST", "PUT")
 """Methods that a stopping server refuses; others can still list and end sessions and requests."""
 
@@ -58,6 +61,7 @@ class Middleware:
         traffic: takes note of what is answered.
         tokens: the callers.
         books: takes note of what owners use and do.
+        tracing: makes spans of requests; None where nobody takes them.
     """
 
     def __init__(
@@ -71,7 +75,9 @@ class Middleware:
         traffic: Traffic,
         tokens: Tokens,
         books: Books,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._traffic = traffic
         self.app = app
         self.server = server
@@ -118,6 +124,8 @@ class Middleware:
         context.transport = scope["opbox.transport"]
         context.last = self.server.stopping
         context.head = scope["method"] == "HEAD"
+        if self._tracing is not None and route is not None and route.tag not in UNTRACED:
+            context.trace = self._tracing.begin(context, scope["method"], scope["path"])
         problem: BaseException | None = None
         try:
             await self._serve(scope, receive, send, context)
@@ -147,6 +155,8 @@ class Middleware:
                 _log_request(scope, context, seconds, reason)
             elif self._settings.log_requests:
                 _log_request(scope, context, seconds)
+            if context.trace is not None:
+                context.trace.end(context)
 
     def _enter(self, scope: Scope, context: RequestContext, label: str) -> None:
         """Enter an answered request into the books."""
@@ -268,6 +278,8 @@ def _cors(app: Any, origins: tuple[str, ...]) -> CORSMiddleware:
             ANSWERED,
             PART,
             PREFER,
+            "traceparent",
+            "tracestate",
         ],
         expose_headers=[HEADER_LENGTH, "X-Request-Id", "Retry-After", "Opbox-Calls-Before", "Opbox-Wait"],
     )
@@ -318,7 +330,7 @@ async def send_error(
     usual, header = error_to_json(error)
     context.error = header["error"]
     status = status or usual
-    body = json.dumps({**header, "request_id": context.request_id}, ensure_ascii=False, default=str).encode()
+    body = json.dumps({**header, **context.ids}, ensure_ascii=False, default=str).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if status == 401:
         presented = context.headers.get(b"authorization", b"").lower().startswith(b"bearer ")
@@ -346,7 +358,7 @@ def _reason(context: RequestContext, problem: BaseException | None) -> str:
 def _log_request(scope: Scope, context: RequestContext, seconds: float, reason: str = "") -> None:
     level = _log.error if context.status >= 500 else _log.debug if context.expected else _log.info
     entry: dict[str, Any] = {
-        "request_id": context.request_id,
+        **context.ids,
         "method": scope["method"],
         "path": scope["path"],
         "status": context.status,

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from opbox_protocol.errors import MXNetError
 
 from ..carriers import RawResponse
 from ..logs import Exceptions
 from ..routes.route import Route
+from ..stages import Stage
 from .caller import Identity
 
-__all__ = ["FORWARDED", "Disconnected", "ForwardedRequest", "Receive", "RequestContext", "Scope", "Send"]
+__all__ = [
+    "FORWARDED",
+    "Disconnected",
+    "ForwardedRequest",
+    "Receive",
+    "RequestContext",
+    "RequestTrace",
+    "Scope",
+    "Send",
+    "Tracing",
+]
 
 Scope: TypeAlias = "MutableMapping[str, Any]"
 Receive: TypeAlias = "Callable[[], Awaitable[MutableMapping[str, Any]]]"
@@ -27,6 +38,34 @@ FORWARDED = "opbox.forwarded"
 
 class Disconnected(Exception):
     """The client went away before its request was whole."""
+
+
+class RequestTrace(Protocol):
+    """The span of a request, and those below it.
+
+    Attributes:
+        trace_id: of all spans that it belongs to, in hexadecimal digits.
+        traceparent: itself, as W3C's header names it.
+    """
+
+    trace_id: str
+    traceparent: str
+
+    def received(self) -> None:
+        """Note that the body is there."""
+
+    def answered(self, stages: Sequence[Stage]) -> None:
+        """Note that the answer is there, and the stages that the worker reports."""
+
+    def end(self, context: RequestContext) -> None:
+        """End the spans; the request has been answered."""
+
+
+class Tracing(Protocol):
+    """Makes spans of requests."""
+
+    def begin(self, context: RequestContext, method: str, path: str) -> RequestTrace:
+        """The span of a request that has just come and has a route."""
 
 
 @dataclass(slots=True)
@@ -46,6 +85,7 @@ class RequestContext:
         expected: whether an error that it is answered with is a step of the protocol, and nobody's mistake.
         streamed: whether the answer comes in pieces for as long as the client reads.
         transport: what its answer is written to; None where the server that carries the app does not show it.
+        trace: its span; None where it is not traced.
         identify_again: the caller behind the header Authorization; AuthenticationError when its token is none any more.
     """
 
@@ -67,7 +107,14 @@ class RequestContext:
     expected: bool = False
     streamed: bool = False
     transport: asyncio.WriteTransport | None = None
+    trace: RequestTrace | None = None
     identify_again: Callable[[bytes | None], Identity] | None = None
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """What errors and log lines name it by: its id, and its trace where it has one."""
+        trace = {} if self.trace is None else {"trace_id": self.trace.trace_id}
+        return {"request_id": self.request_id, **trace}
 
     @staticmethod
     def transport_of(send: Send) -> asyncio.WriteTransport | None:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from opbox_protocol.errors import AuthenticationError
@@ -181,7 +181,7 @@ async def send_answer(
     if response.status in (429, 503):
         headers.append((b"retry-after", b"%d" % max(1, math.ceil(min(wait_s, LONGEST_RETRY_S)))))
     if response.status >= 400 and size <= LARGEST_ERROR:
-        body = _with_request_id(body, context.request_id)
+        body = _with_ids(body, context.ids)
         size = len(body)
         headers[0] = (b"content-length", b"%d" % size)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -239,6 +239,6 @@ async def _send_whole(transport: asyncio.WriteTransport | None, body: memoryview
             transport.set_write_buffer_limits()
 
 
-def _with_request_id(body: memoryview | bytes, request_id: str) -> bytes:
-    """Return an error's JSON object with the request's id added."""
-    return bytes(body).rstrip()[:-1] + b',"request_id":"%b"}' % request_id.encode()
+def _with_ids(body: memoryview | bytes, ids: Mapping[str, str]) -> bytes:
+    """Return an error's JSON object with the ids of the request added."""
+    return bytes(body).rstrip()[:-1] + b"," + json.dumps(dict(ids)).encode()[1:]

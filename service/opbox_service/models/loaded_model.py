@@ -394,6 +394,8 @@ class LoadedModel:
                 self._spend(entry.owner, (ended - begun) * share)
         self.statistics.ran(total, ended - begun)
         for entry, outputs in zip(entries, answers, strict=True):
+            if entry.task is not None and entry.task.stages is not None:
+                entry.task.stages.ran(entry.since, begun, ended)
             try:
                 entry.take(outputs)
             except Exception as error:

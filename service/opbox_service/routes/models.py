@@ -38,6 +38,7 @@ class Error(BaseModel):
     type: str = Field(description="The class of the error: ShapeError, NotFoundError, …")
     node: str | None = None
     request_id: str
+    trace_id: str | None = Field(default=None, description="Where requests are traced.")
     detail: dict[str, Any] = {}
 
 

@@ -4,7 +4,7 @@ From the API:
 
     settings   the first message; the settings follow it, and a process for code gets its `bounds` too
     call       id, method, path, owner, scopes, weight, interactive, quota, rid, header_length, binary, non_finite,
-               size, segment: a request
+               size, segment: a request; trace, its traceparent, where it is traced
     cancel     id, status, error: stops it
     release    segment: an answer's buffer is free again
     drop       segments: buffers of requests that are no more
@@ -18,7 +18,7 @@ From the worker:
 
     ready      it takes calls; or `failed`, with the reason
     answer     id, status, header_length, commands, size, segment, sessions, queue; times, where calls ran for long;
-               problem, the exception of an internal error for the log
+               problem, the exception of an internal error for the log; stages of a traced request
     drop       segments, sessions, times: buffers of answers that are no more, and how long calls waited and ran
     account    ended, memory: sessions that ended, and what owners have on a device now where that changed
     reported   rows: what programs report of their trainings: owner, session, time, steps, epoch, values
@@ -68,6 +68,7 @@ def write(message: dict[str, Any], inline: bytes | memoryview = b"") -> bytes:
 
 def call(id: int, request: RawRequest, segment: int | None, kind: str = "call") -> dict[str, Any]:
     """The message that brings a request; its body follows it, or lies in the shared buffer `segment`."""
+    trace = {"trace": request.trace} if request.trace else {}
     return {
         "kind": kind,
         "id": id,
@@ -85,6 +86,7 @@ def call(id: int, request: RawRequest, segment: int | None, kind: str = "call") 
         "model": None if request.model is None else list(request.model),
         "size": len(request.view),
         "segment": segment,
+        **trace,
     }
 
 

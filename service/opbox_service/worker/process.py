@@ -42,6 +42,7 @@ from ..session.code_policy import CodePolicy
 from ..session.moving import write_image
 from ..session.session import ServerSession
 from ..settings import Settings
+from ..stages import Stages
 from ..task import Task, running
 from ..turns import Job, Turn, Turns
 from . import messages
@@ -241,6 +242,7 @@ class WorkerProcess:
             header["non_finite"],
             quota=OwnerQuota(*header["quota"]) if header["quota"] is not None else None,
             model=ModelReference(*header["model"]) if header["model"] is not None else None,
+            trace=header.get("trace", ""),
         )
 
         def send(response: RawResponse) -> None:
@@ -251,9 +253,13 @@ class WorkerProcess:
             self._answer(header["id"], response, request.owner)
 
         task = self._tasks[header["id"]] = Task(self._settings.graph_seconds)
+        if request.trace and self._progress is None:  # what a process for code says of itself is not believed
+            task.stages = Stages()
 
         def work(turn: Turn) -> None:
             task.turn = turn
+            if task.stages is not None:
+                task.stages.begin()
             try:
                 with running(task):
                     rest = serve(self._engine, request, self._limits, send, task)
@@ -353,6 +359,8 @@ class WorkerProcess:
         }
         if response.problem is not None:
             message["problem"] = response.problem
+        if response.stages:
+            message["stages"] = response.stages
         # A process for code is asked before it is ended, and what it says of itself is counted by the second.
         if self._progress is None and (times := self._engine.device_times.take(REPORT_S)):
             message["times"] = times

@@ -27,6 +27,7 @@ from ..memory_shares import HOST
 from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
+from ..stages import Stages
 from ..stores import NO_STORES, Stores
 from ..task import Task, running
 from ..turns import PARKED, Job, Turn, Turns
@@ -151,9 +152,13 @@ class ThreadPool:
         request.quota = self._books.quota(request.owner, self)
         task = Task(self._settings.graph_seconds)
         request.cancel = task.stop
+        if request.trace:
+            task.stages = Stages()
 
         def work(turn: Turn) -> None:
             task.turn = turn
+            if task.stages is not None:
+                task.stages.begin()
             try:
                 with running(task):
                     rest = serve(engine, request, self._limits, send, task)

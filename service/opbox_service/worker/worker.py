@@ -433,6 +433,7 @@ class Worker:
         if header_length is not None and header_length > len(body):
             raise ValueError(f"expected {header_length} bytes of JSON in an answer, got {len(body)}")
         response = RawResponse(header["status"], [body], header_length, header["commands"])
+        response.stages = header.get("stages", ())
         if header["queue"] is not None:
             before, wait_s = header["queue"]
             response.queue = before, float(wait_s)
