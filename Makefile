@@ -225,12 +225,11 @@ bench: $(READY)  ## run every benchmark
 serve: $(VENV)/.packages  ## start a server on PORT (8000)
 	$(BIN)/opbox serve --port $(PORT)
 
-cubins: $(VENV)/.nvrtc  ## compile opbox's CUDA kernels for sm_80, sm_90 and sm_100 into build/cubins, without a GPU
-	$(BIN)/python -m opbox_ops.cuda.build build/cubins
+cubins: $(VENV)/.nvrtc  ## compile opbox's CUDA kernels into build/cubins, without a GPU, for sm_80, sm_90 and sm_100 (ARCH="sm_90": for that alone)
+	$(BIN)/python -m opbox_ops.cuda.build build/cubins $(ARCH:%=--architecture %)
 
-gpu-wheels:  ## download the packages that an offline GPU machine lacks, into .wheels
-	$(PYTHON) -m pip download -q -d .wheels --only-binary=:all: --no-deps --python-version 3.12 --implementation cp \
-	  $(foreach tag,2_28 2_27 2_17,--platform manylinux_$(tag)_x86_64) --platform manylinux2014_x86_64 -r .ci/gpu-wheels.txt
+gpu-wheels:  ## download the packages that an offline GPU machine lacks, into .wheels (HAS="numpy scipy": without what it has; FOR: its Python, 3.12)
+	$(PYTHON) .ci/gpu_wheels.py .wheels $(FOR:%=--python %) $(HAS:%=--has %)
 
 gpu-check:  ## run GPU tests and benchmarks with the machine's own PYTHON (and .wheels, if any); results in build/gpu-check
 	PYTHON=$(PYTHON) sh .ci/gpu-check.sh $(ARGS)

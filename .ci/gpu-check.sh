@@ -3,6 +3,7 @@
 set -eu
 python=${PYTHON:-python3}
 if [ -d .wheels ]; then
+  rm -rf .wheels/site
   "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target .wheels/site .wheels/*.whl
 fi
 "$python" .ci/metadata.py .wheels/site

@@ -98,6 +98,45 @@ def test_an_offline_machine_lacks_nothing() -> None:
     assert {name: all_pins.get(name) for name in wheels} == wheels, "the versions are those of constraints.txt"
 
 
+def wheels(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What make gpu-wheels runs."""
+    command = [sys.executable, ".ci/gpu_wheels.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_what_the_machine_has_is_left_out(tmp_path: Path) -> None:
+    everything = wheels(str(tmp_path), "--dry-run").stdout.splitlines()
+    fewer = wheels(str(tmp_path), "--dry-run", "--has", "NumPy", "--has", "pydantic-core").stdout.splitlines()
+    assert len(everything) == len(pins(".ci/gpu-wheels.txt"))
+    assert sorted(line.split("==")[0] for line in set(everything) - set(fewer)) == ["numpy", "pydantic_core"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--has", "nunpy"), "--has: expected packages of gpu-wheels.txt, got nunpy"),
+        (("--python", "312"), "--python: expected a version such as 3.12, got '312'"),
+    ],
+)
+def test_mistakes_in_the_command_are_named(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    refused = wheels(str(tmp_path), *arguments)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.rstrip().endswith(reason)
+
+
+def test_wheels_of_other_packages_and_versions_do_not_stay(tmp_path: Path) -> None:
+    """The machine has all packages but one, whose wheel is there already; nothing can be downloaded."""
+    versions = pins(".ci/gpu-wheels.txt")
+    stays = f"iniconfig-{versions['iniconfig']}-py3-none-any.whl"
+    for name in (stays, "iniconfig-0.0.1-py3-none-any.whl", f"numpy-{versions['numpy']}-cp312-cp312-linux_x86_64.whl"):
+        (tmp_path / name).write_bytes(b"")
+    has = [part for name in versions if name != "iniconfig" for part in ("--has", name)]
+    offline = {**os.environ, "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    command = [sys.executable, ".ci/gpu_wheels.py", str(tmp_path), *has]
+    subprocess.run(command, cwd=ROOT, env=offline, capture_output=True, check=False)
+    assert [path.name for path in tmp_path.iterdir()] == [stays]
+
+
 @pytest.fixture(scope="module")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Runs Python with the list's packages, the machine's own and the sources alone; returns what it prints."""

@@ -27,3 +27,36 @@ def test_kernels_are_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     times = {name: path.stat().st_mtime_ns for name, path in paths.items()}
     build.build(tmp_path, ("sm_80", "sm_90"))
     assert {name: path.stat().st_mtime_ns for name, path in paths.items()} == times
+
+
+def test_the_command_compiles_for_the_architectures_it_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "KERNELS", [FORWARD])
+    assert build.main([str(tmp_path), "--architecture", "sm_90"]) == 0
+    assert capsys.readouterr().out == f"3 kernels for sm_90 in {tmp_path}\n"
+    assert {path.suffixes[0] for path in tmp_path.iterdir()} == {".sm_90"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["--help"], 0, "usage: python -m opbox_ops.cuda.build"),
+        ([], 2, "the following arguments are required: FOLDER"),
+        (["folder", "--architecture", "sm_9"], 2, "--architecture: expected one of sm_75, "),
+    ],
+)
+def test_what_is_no_folder_makes_none(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    status: int,
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        build.main(arguments)
+    assert ended.value.code == status
+    assert sentence in "".join(capsys.readouterr())
+    assert list(tmp_path.iterdir()) == []

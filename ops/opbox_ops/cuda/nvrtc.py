@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .shared_libraries import include_folders, library_folders
 
-__all__ = ["ARCHITECTURES", "CompileError", "compile_cuda", "compile_for", "missing", "ptx_for"]
+__all__ = ["ARCHITECTURES", "CompileError", "compile_cuda", "compile_for", "missing", "ptx_for", "supported"]
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 """An A100's, an H100's and a B200's."""
@@ -43,6 +43,16 @@ def _library() -> ctypes.CDLL:
         ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
     # In CUDA's own folder the library has several names.
     return ctypes.CDLL(str(min(folder.glob("libnvrtc.so*"))))
+
+
+@cache
+def supported() -> tuple[str, ...]:
+    """The architectures that the compiler knows, the oldest first: "sm_75", "sm_80", …"""
+    nvrtc, count = _library(), ctypes.c_int()
+    _check(nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+    numbers = (ctypes.c_int * count.value)()
+    _check(nvrtc.nvrtcGetSupportedArchs(numbers))
+    return tuple(f"sm_{number}" for number in numbers)
 
 
 def compile_cuda(source: str, options: tuple[str, ...] = ()) -> bytes:
