@@ -37,7 +37,7 @@ import psutil
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-sys.path[:0] = [str(HERE), str(ROOT / "examples")]
+sys.path[:0] = [str(HERE), str(ROOT / "examples" / "networks")]
 
 TOKEN = "the-token-of-this-benchmark"
 START_S = 120.0
