@@ -49,8 +49,13 @@ class Backend(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """An uninitialised contiguous array; aligned, unless it is small."""
 
-    def view(self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An array of `shape` and `dtype` inside `arena` (one-dimensional uint8), `offset` bytes in."""
+    def view(
+        self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> Any:
+        """An array of `shape` and `dtype` inside `arena` (one-dimensional uint8), `offset` bytes in.
+
+        With `strides`, in bytes, `arena` may be any contiguous array.
+        """
 
     def put(self, host: np.ndarray[Any, Any]) -> Any:
         """A device copy of a host array."""

@@ -151,7 +151,11 @@ class CupyBackend:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return cupy.empty(shape, dtype)
 
-    def view(self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    def view(
+        self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> Any:
+        if strides is not None:
+            return cupy.ndarray(shape, dtype, arena.data + offset, strides)
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         return arena[offset : offset + nbytes].view(dtype).reshape(shape)
 

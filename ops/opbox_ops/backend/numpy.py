@@ -141,8 +141,10 @@ class NumpyBackend:
         start = -raw.ctypes.data % ALIGNMENT
         return self.view(raw, start, shape, dtype)
 
-    def view(self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-        return np.ndarray(shape, dtype, arena, offset)
+    def view(
+        self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> np.ndarray[Any, Any]:
+        return np.ndarray(shape, dtype, arena, offset, strides)
 
     def put(self, host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         array = self.empty(host.shape, host.dtype)

@@ -63,6 +63,8 @@ _FLOATING = {
     "arctan2": "atan2({a}, {b})",
     "copysign": "copysign({a}, {b})",
     "erfinv": "erfinv({a})",
+    "round_float16": "__half2float(__float2half_rn({a}))",
+    "round_bfloat16": "__bfloat162float(__float2bfloat16_rn({a}))",
     # SciPy has -inf at minus infinity, CUDA NaN and inf.
     "gamma": "isinf({a}) && {a} < 0 ? -1.0 / 0.0 : tgamma({a})",
     "gammaln": "isinf({a}) && {a} < 0 ? -1.0 / 0.0 : lgamma({a})",
@@ -72,6 +74,8 @@ _WHOLE = {
     "remainder": "{b} == 0 ? 0 : {a} % {b} + ({a} % {b} != 0 && ({a} < 0) != ({b} < 0) ? {b} : 0)",
 }
 _PREAMBLE = """
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
 template <class T> __device__ T opbox_modulo(T a, T b) {
   T y = fmod(a, b);
   return y != 0 && (y < 0) != (b < 0) ? y + b : y;

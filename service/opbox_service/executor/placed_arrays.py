@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from opbox_ops.backend import Backend
 from opbox_ops.compute import PLAIN, Array, ArraySpec
 from opbox_ops.layout import logical, physical_shape
@@ -82,7 +80,7 @@ class PlacedArrays:
             if home is not None and strides is None:
                 return self._view(home + begin, value.shape, value.dtype)
             whole = self._array(base, self._plan.values[base])
-            return np.ndarray(value.shape, value.dtype, whole, begin, strides)
+            return self.backend.view(whole, begin, value.shape, value.dtype, strides)
         home = self._memory.home[number]
         if home is not None:
             return self._placed(home, value.spec)

@@ -7,9 +7,9 @@ stands where its last member stood, writes the values that others read, and leav
 - where its formulas, its arrays or its members become many (`MAX_*`): what is made of them stays small;
 - where inputs that wait for it would make more bytes alive at once than there were at most without it.
 
-Results are the same to the last bit: `opbox_ops.expression.fused`. On a CPU values of 16 bits that flow within a group
-are rounded on their way; on a GPU they come into a group and leave it, and none flows within. A monitor is shown every
-operator's outputs, from the steps as they were. `OPBOX_DISABLE=fusion` leaves the pass out.
+Results are the same to the last bit: `opbox_ops.expression.fused`. Values of 16 bits that flow within a group are
+rounded on their way. A monitor is shown every operator's outputs, from the steps as they were. `OPBOX_DISABLE=fusion`
+leaves the pass out.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class _Fusion:
                     and group.key == key
                     and part is None
                     and v in group.outputs
-                    and self._flows(step.call.inputs[i].dtype, formulas.work)
+                    and _flows(step.call.inputs[i].dtype, formulas.work)
                 )
                 (joined if flows else ended)[group] = None
         for group in ended:
@@ -192,11 +192,6 @@ class _Fusion:
         for v in merged.outputs:
             part = values[v].part
             self.owner.setdefault(v if part is None else part.base, []).append(merged)
-
-    def _flows(self, dtype: np.dtype[Any], work: np.dtype[Any]) -> bool:
-        """Return whether a value of an array of this type may flow within a group that computes in `work`."""
-        rounded = is_narrow(dtype) and work == np.float32 and self.plan.device == "cpu"
-        return rounded or dtype == work
 
     def _merged(
         self, t: int, step: Step, formulas: _Formulas, key: tuple[Any, ...], groups: list[_StepGroup]
@@ -307,3 +302,8 @@ class _Fusion:
         return Step(
             node, kernel, call, reads, outputs, req, inplace=inplace, takes_physical=takes_physical, members=stands_for
         )
+
+
+def _flows(dtype: np.dtype[Any], work: np.dtype[Any]) -> bool:
+    """Return whether a value of an array of this type may flow within a group that computes in `work`."""
+    return dtype == work or (is_narrow(dtype) and work == np.float32)

@@ -4,8 +4,8 @@
     a gradient joined from those of slices           ->   the steps that compute those write with strides; no copy
 
 `FParts` of an operator, `(params, array)`, gives the parts of its input as views; of its backward, those of its output.
-Only elementwise steps (`FExpression`) get arrays with strides, of rows that are long enough, on the CPU. A value that
-several parts keep alive is kept only where that takes no more memory than there was at most.
+Only elementwise steps (`FExpression`) get arrays with strides, of rows that are long enough. A value that several
+parts keep alive is kept only where that takes no more memory than there was at most.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 def parts(plan: Plan) -> Plan:
     """The plan with its slices and joins in place; it logs them."""
     slicing = [t for t, step in enumerate(plan.steps) if step.node.op is not None and step.node.op.get_attr("FParts")]
-    if slicing and plan.device == "cpu":
+    if slicing:
         _PartsInPlace(plan).run(slicing)
     return plan
 
