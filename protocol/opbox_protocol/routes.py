@@ -30,22 +30,23 @@ __all__ = [
     "HISTORY",
     "INFER_SHAPE",
     "INFER_TYPE",
+    "LISTED_MODEL",
+    "LISTED_VERSION",
     "LIVE",
+    "LOGGING",
     "METRICS",
     "MODEL",
+    "MODELS",
+    "MODELS_STATISTICS",
     "MODEL_BACKWARD",
+    "MODEL_DRAWING",
     "MODEL_INFER",
     "MODEL_LOAD",
     "MODEL_OUTPUTS",
+    "MODEL_TRACE",
     "MODEL_UNLOAD",
     "MODEL_VERSION",
-    "MODELS",
-    "LOGGING",
-    "MODEL_TRACE",
-    "MODELS_STATISTICS",
     "MODEL_VERSION_BACKWARD",
-    "MODEL_DRAWING",
-    "MODEL_NETWORK",
     "MODEL_VERSION_INFER",
     "MODEL_VERSION_OUTPUTS",
     "OPERATOR",
@@ -102,8 +103,9 @@ MODEL_VERSION_BACKWARD = "/v2/models/{model}/versions/{version}/backward"
 MODEL_VERSION_INFER = "/v2/models/{model}/versions/{version}/infer"
 MODEL_VERSION_OUTPUTS = "/v2/models/{model}/versions/{version}/outputs"
 MODELS = "/v1/models"
-MODEL_NETWORK = "/v1/models/{model}/versions/{version}"
 MODEL_DRAWING = "/v1/models/{model}/versions/{version}/drawings/{drawing}"
+LISTED_MODEL = "/v1/models/{model}"
+LISTED_VERSION = "/v1/models/{model}/versions/{version}"
 MODELS_STATISTICS = "/v2/models/stats"
 REPOSITORY_INDEX = "/v2/repository/index"
 MODEL_LOAD = "/v2/repository/models/{model}/load"

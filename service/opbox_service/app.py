@@ -35,6 +35,7 @@ from .routes.route import RouteTable
 from .routes.table import DROP_MODELS, MODEL_FIGURES, PREPARE_MODEL, ROUTES
 from .settings import Scope, Settings
 from .stores import open_stores
+from .worker.model_publishing import ModelPublishing
 from .worker.model_serving import ModelServing
 from .worker.pool import WorkerPool
 from .worker.process_pool import ProcessPool
@@ -59,6 +60,7 @@ class ApiProcess:
         books: accounts, usage and the audit log.
         confinement: what confines code of sessions, in a line; empty where there is none.
         served_models: the models that it serves.
+        publishing: takes models of owners'.
         stop_by: when its workers are to have ended, by time.monotonic; None while nobody has said.
     """
 
@@ -71,10 +73,12 @@ class ApiProcess:
         books: Books,
         tokens: Tokens,
         served_models: ModelServing,
+        publishing: ModelPublishing,
     ) -> None:
         self.pool = pool
         self._tokens = tokens
         self.served_models: ServedModels = served_models
+        self.publishing = publishing
         self._tasks: set[asyncio.Task[None]] = set()
         self.books: Books | None = books
         self._stopping = False
@@ -198,10 +202,11 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
 
     traffic = Traffic()
     memory = SharedMemory(settings.shared_memory, settings.max_shared_memory_regions)
-    repository = ModelRepository(settings.models)
+    repository = ModelRepository(settings.models, stores.models)
     served = ModelServing(pool, repository, memory, PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES)
+    publishing = ModelPublishing(served, stores.models, stores.threads, books.audit.note)
     watched = Events(pool, routes, settings, traffic, books.history)
-    server = ApiProcess(pool, routes, metrics, watched, books, tokens, served)
+    server = ApiProcess(pool, routes, metrics, watched, books, tokens, served, publishing)
     endpoint = Endpoint(server, settings, metrics, books)
     server.cancel_by(endpoint.cancel)
     if processes:

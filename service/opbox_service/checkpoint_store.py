@@ -19,6 +19,7 @@ from .accounting.accounts import Accounts
 from .owner_locks import OwnerLocks
 from .sealed_files import pieces_of
 from .settings import LARGER_QUOTA, Settings
+from .state_dir import sync_folder
 
 __all__ = [
     "CHECKPOINT_NAME",
@@ -145,7 +146,7 @@ class FileCheckpoints:
                         file.flush()
                         os.fsync(file.fileno())
                     draft.replace(target)
-                    _sync(folder)
+                    sync_folder(folder)
                 except BaseException:
                     draft.unlink(missing_ok=True)
                     raise
@@ -223,12 +224,3 @@ def _checked(name: str) -> str:
 
 def _absent(name: str) -> NotFoundError:
     return NotFoundError(f"checkpoint {name[:64]!r}: expected one of yours (GET /v1/checkpoints), got an unknown name")
-
-
-def _sync(folder: Path) -> None:
-    """Flush the folder's entries to disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

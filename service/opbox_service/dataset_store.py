@@ -13,11 +13,8 @@ import json
 import os
 import re
 import secrets
-import shutil
-import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,13 +23,14 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, NotReadyError, StorageError
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, StorageError
 
 from .accounting.accounts import Accounts
 from .dataset_documents import BLOCK_NAME, DatasetDocument, check_blocks
 from .owner_locks import OwnerLocks
 from .sealed_files import pieces_of
 from .settings import LARGER_QUOTA, Settings
+from .state_dir import StateFolder
 from .validation import validate
 
 __all__ = [
@@ -203,29 +201,10 @@ class FileDatasets:
     def __init__(self, settings: Settings, accounts: Accounts) -> None:
         self._accounts = accounts
         self._ttl_s = settings.dataset_ttl_s
-        self._state_dir = settings.state_dir
-        self._path: Path | None = None
+        self._folders = StateFolder(settings.state_dir, "datasets")
         self._lock = threading.RLock()
         self._locks = OwnerLocks()
         self._looked = 0.0
-
-    @property
-    def _root(self) -> Path:
-        """The directory, made when something is stored or looked for first."""
-        with self._lock:
-            if self._path is None:
-                try:
-                    if self._state_dir is None:
-                        self._path = Path(tempfile.mkdtemp(prefix="opbox-datasets-"))
-                        weakref.finalize(self, _remove, self._path, os.getpid())
-                    else:
-                        self._path = self._state_dir / "datasets"
-                        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-                except OSError as error:
-                    self._path = None
-                    place = self._state_dir or "a temporary folder"
-                    raise NotReadyError(f"datasets: cannot make {place}: {error.strerror}") from None
-            return self._path
 
     # -- blocks ---------------------------------------------------------------------------------------------------
 
@@ -290,7 +269,7 @@ class FileDatasets:
             with self._locks.of(owner):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._make_space(owner, folder, size)
-            _write(folder, block, read(), sync=self._state_dir is not None)
+            _write(folder, block, read(), sync=self._folders.stays)
         except OSError as error:
             raise StorageError(f"block {block[:12]}…: cannot be written ({error.strerror})") from None
 
@@ -312,7 +291,7 @@ class FileDatasets:
 
     def used(self, owner: str) -> int:
         """Bytes of an owner's blocks, those of named datasets included."""
-        if self._path is None and self._state_dir is None:  # nothing has been stored
+        if self._folders.is_empty:
             return 0
         return sum(size for _, size, _ in _files(self._folder(owner) / "blocks"))
 
@@ -348,7 +327,7 @@ class FileDatasets:
                 return
             self._looked = now
             with contextlib.suppress(OSError):
-                for folder in self._root.iterdir():
+                for folder in self._folders.path.iterdir():
                     self._expire_in(folder, now)
 
     def _expire_in(self, folder: Path, now: float) -> None:
@@ -399,7 +378,7 @@ class FileDatasets:
         """The owner's datasets and those that others have published, the owner's first, by name."""
         rows = []
         with contextlib.suppress(OSError):
-            for folder in self._root.iterdir():
+            for folder in self._folders.path.iterdir():
                 for file, _, saved in _files(folder / "named"):
                     with contextlib.suppress(OSError, ValueError, MXNetError):
                         dataset = _read(folder / "named" / file)
@@ -429,7 +408,7 @@ class FileDatasets:
 
     def _folder(self, owner: str) -> Path:
         # An owner's name may be any text.
-        return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+        return self._folders.path / hashlib.sha256(owner.encode()).hexdigest()[:32]
 
 
 def _files(folder: Path) -> list[tuple[str, int, float]]:
@@ -494,9 +473,3 @@ def absent(name: str) -> NotFoundError:
         f"dataset {name[:200]!r}: expected one of yours, or a published one as owner/name (GET /v1/datasets), got an "
         "unknown name"
     )
-
-
-def _remove(folder: Path, process: int) -> None:
-    """Remove a temporary folder at the end of the process that made it, not of one that it forked."""
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -12,10 +12,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from opbox_protocol.errors import BadRequestError, DeadlineError, NotFoundError,
 
 from .carriers import Answer, Call, Done, OwnerQuota, Rest, Tensors
 from .checkpoint_store import CheckpointStore, store_of
+from .custom.model_code import ModelCode
 from .dataset_store import DatasetStore, datasets_of
 from .device_time import DeviceTimes
 from .memory_shares import HOST, device_bytes, gpu_bytes
@@ -47,6 +50,9 @@ from .stateless.recent_headers import RecentHeaders
 from .stream_thread import StreamThread
 from .task import Task, current, running
 from .validation import validate
+
+if TYPE_CHECKING:
+    from .worker.model_publishing import ModelPublishing
 
 __all__ = ["Engine", "load_plugin"]
 
@@ -89,7 +95,9 @@ class Engine:
         self._share = share
         self._beside: Mapping[str, int] = {}
         self.runner = GraphRunner(settings, self.graphs, self.device_times, self.ledger)
-        self.models = ModelHost(settings, self.ledger, self.device_times, check_device)
+        watcher = code_policy.watcher
+        open_code = partial(ModelCode, watcher=watcher) if code_policy.accepts_code else None
+        self.models = ModelHost(settings, self.ledger, self.device_times, check_device, open_code)
         self.sessions = Sessions(
             settings,
             self.graphs,
@@ -224,6 +232,13 @@ class Engine:
             self.ledger.bound(device, max(1, rest))
         self._beside = beside
 
+    def memory(self) -> list[tuple[str, str, int]]:
+        """Owner, device and bytes of all sessions and published models there."""
+        sums: Counter[tuple[str, str]] = Counter()
+        for owner, device, nbytes in (*self.sessions.memory(), *self.models.memory()):
+            sums[owner, device] += nbytes
+        return [(owner, device, nbytes) for (owner, device), nbytes in sums.items()]
+
     def devices(self) -> list[dict[str, Any]]:
         """The devices in use, and those that the settings name, with their memory (routes/devices)."""
         names = map(device_name, [self.settings.device, *self.settings.devices])
@@ -270,6 +285,11 @@ class Engine:
     def served_models(self) -> ServedModels:
         """NotFoundError: an engine in one's own process serves no models."""
         raise NotFoundError("GET /v2/models: expected a server, got an engine in this process: use `opbox serve`")
+
+    @property
+    def publishing(self) -> ModelPublishing:
+        """NotFoundError: an engine in one's own process serves no models."""
+        raise NotFoundError("PUT /v1/models: expected a server, got an engine in this process: use `opbox serve`")
 
     books = None
     """None: an embedded engine counts no usage."""

@@ -381,6 +381,11 @@ class Ledger:
                 if name == owner:
                     budget.limit = self._limit_of(owner, device)
 
+    def limit_unknown(self, owner: str, nbytes: int) -> None:
+        """Set the limit of an owner of whom there was no call yet (0: as for others); a known one stays."""
+        if nbytes and owner not in self._limits:
+            self.limit(owner, nbytes, {})
+
     def bound(self, device: str, nbytes: int) -> None:
         """Set the limit of all owners together on a device (0: all its memory)."""
         whole = self.whole(device)

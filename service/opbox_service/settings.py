@@ -184,6 +184,7 @@ class OwnerTerms(BaseModel):
     checkpoints: int | None = Field(default=None, ge=0, description="Maximum number of checkpoints.")
     checkpoint_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of all checkpoints.")
     dataset_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of stored datasets.")
+    model_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of published models' files.")
 
 
 class Settings(BaseSettings):
@@ -395,8 +396,8 @@ class Settings(BaseSettings):
     )
     state_dir: Path | None = Field(
         default=None,
-        description="Directory for checkpoints, datasets, the usage ledger and the audit log; without it there are "
-        "none, and datasets last as long as the server.",
+        description="Directory for checkpoints, datasets, published models, the usage ledger and the audit log; "
+        "without it there are none, and datasets and models last as long as the server.",
     )
     usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
     audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")
@@ -404,6 +405,14 @@ class Settings(BaseSettings):
     max_checkpoints: int = Field(default=32, ge=0, description="Maximum number of checkpoints of an owner.")
     max_checkpoint_bytes: int = Field(default=4 * GIB, ge=0, description="Maximum bytes of an owner's checkpoints.")
     max_dataset_bytes: int = Field(default=4 * GIB, ge=0, description="Maximum bytes of an owner's stored datasets.")
+    max_model_bytes: int = Field(
+        default=4 * GIB, ge=0, description="Maximum bytes of the files of an owner's published models."
+    )
+    """As of checkpoints: two versions of eight networks of the size of ResNet-152 (240 MB)."""
+    max_model_versions: int = Field(
+        default=2, ge=1, le=100, description="Number of versions to keep of each model that an owner published."
+    )
+    """The newest, and the one before it to go back to."""
     dataset_ttl_s: float = Field(
         default=7 * 86_400, gt=0, description="Seconds until an unused block of a dataset without a name is removed."
     )

@@ -1,19 +1,78 @@
-"""Says at a server's start whether other users of the machine can change what its state directory has."""
+"""The state directory: its folders, how they reach the disk, and whether other users of the machine can change it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import tempfile
+import threading
+import weakref
 from pathlib import Path
 
 import structlog
 
-__all__ = ["warn_of_others"]
+from opbox_protocol.errors import NotReadyError
+
+__all__ = ["StateFolder", "sync_folder", "warn_of_others"]
 
 MAX_NAMES = 5
 """Names in a line of the log."""
 
 _log = structlog.get_logger("opbox.serve")
+
+
+class StateFolder:
+    """A folder of the state directory; without one a temporary folder, which goes with the process.
+
+    Args:
+        state_dir: the state directory, or None.
+        name: of the folder, and what it has, for errors.
+    """
+
+    def __init__(self, state_dir: Path | None, name: str) -> None:
+        self._state_dir = state_dir
+        self._name = name
+        self._path: Path | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def stays(self) -> bool:
+        """True if it outlives the process."""
+        return self._state_dir is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing can be in it."""
+        return self._path is None and self._state_dir is None
+
+    @property
+    def path(self) -> Path:
+        """The folder, made when it is needed first.
+
+        Raises:
+            NotReadyError: it cannot be made.
+        """
+        with self._lock:
+            if self._path is None:
+                try:
+                    if self._state_dir is None:
+                        path = Path(tempfile.mkdtemp(prefix=f"opbox-{self._name}-"))
+                        weakref.finalize(self, _remove, path, os.getpid())
+                    else:
+                        path = self._state_dir / self._name
+                        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                except OSError as error:
+                    place = self._state_dir or "a temporary folder"
+                    raise NotReadyError(f"{self._name}: cannot make {place}: {error.strerror}") from None
+                self._path = path
+            return self._path
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Remove a temporary folder at the end of the process that made it, not of one that it forked."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def warn_of_others(folder: Path) -> None:
@@ -37,3 +96,12 @@ def warn_of_others(folder: Path) -> None:
             names=sorted(foreign)[:MAX_NAMES],
             user=os.geteuid(),
         )
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,4 +1,4 @@
-"""What a server keeps on its disk for owners: checkpoints and datasets."""
+"""What a server keeps on its disk for owners: checkpoints, datasets and published models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .accounting.accounts import Accounts
 from .checkpoint_store import FileCheckpoints, store_of
 from .dataset_store import FileDatasets, datasets_of
+from .models.model_store import FileModels
 from .settings import Settings
 from .state_dir import warn_of_others
 from .store_threads import StoreThreads
@@ -21,16 +22,18 @@ class Stores:
     Attributes:
         checkpoints: None without a state directory.
         datasets: rows that sessions use again.
+        models: those that owners published.
         threads: read and write their files for workers.
     """
 
     checkpoints: FileCheckpoints | None = None
     datasets: FileDatasets | None = None
+    models: FileModels | None = None
     threads: StoreThreads = field(default_factory=StoreThreads)
 
     def used(self, owner: str) -> int:
-        """Bytes on disk of an owner's checkpoints and datasets."""
-        stores = (self.checkpoints, self.datasets)
+        """Bytes on disk of an owner's checkpoints, datasets and models."""
+        stores = (self.checkpoints, self.datasets, self.models)
         return sum(store.used(owner) for store in stores if store is not None)
 
 
@@ -40,7 +43,7 @@ NO_STORES = Stores()
 
 def open_stores(settings: Settings, accounts: Accounts) -> Stores:
     """The stores that the settings ask for, with the quotas of accounts."""
-    stores = Stores(store_of(settings, accounts), datasets_of(settings, accounts))
+    stores = Stores(store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts))
     if settings.state_dir is not None:
         warn_of_others(settings.state_dir)
     return stores

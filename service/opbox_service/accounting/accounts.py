@@ -38,6 +38,7 @@ class Account:
         buffer_bytes: of bodies and unread answers.
         checkpoints, checkpoint_bytes: how many, and of all of them.
         dataset_bytes: of stored datasets.
+        model_bytes: of the files of published models.
     """
 
     weight: float
@@ -51,6 +52,7 @@ class Account:
     checkpoints: int
     checkpoint_bytes: int
     dataset_bytes: int
+    model_bytes: int
 
     def quotas(self) -> dict[str, Any]:
         """All of them by name."""
@@ -86,6 +88,7 @@ class Accounts:
             checkpoints=settings.max_checkpoints,
             checkpoint_bytes=settings.max_checkpoint_bytes,
             dataset_bytes=settings.max_dataset_bytes,
+            model_bytes=settings.max_model_bytes,
         )
         self._own: Mapping[str, Account] = {}
 

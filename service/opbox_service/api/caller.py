@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from opbox_protocol.errors import ForbiddenError
-
+from ..routes.route import require_scope
 from ..settings import Scope
 
 __all__ = ["Identity"]
@@ -28,7 +27,4 @@ class Identity:
 
     def require(self, *scopes: Scope) -> None:
         """ForbiddenError unless the token has one of the scopes."""
-        if not self.scopes.intersection(scopes):
-            listed = ", ".join(sorted(self.scopes)) or "none"
-            wanted = " or ".join(map(repr, scopes))
-            raise ForbiddenError(f"scope: expected a token with {wanted}, got one with {listed}: use another token")
+        require_scope(self.scopes, *scopes)

@@ -488,19 +488,27 @@ class Endpoint:
     async def _own_answer_later(self, request: RawRequest) -> RawResponse:
         """The answer of a route that the API process serves itself, in its own time, from the request's body."""
         answered: asyncio.Future[Answer | BaseException] = asyncio.get_running_loop().create_future()
+        begun = False
         try:
-            if len(request.view) <= INLINE:
+            size = len(request.view)
+            # JSON is read by the loop, which others wait for; tensors are views, whatever their size.
+            size = min(size, request.header_length or size) if request.route.tensors else size
+            if size <= INLINE:
                 call = read(request, self._limits, self._settings)
             elif request.route.large:
                 call = await in_thread(lambda: read(request, self._limits, self._settings))
             else:
-                raise LimitError(f"body: expected at most {INLINE} bytes, got {len(request.view)}: send less")
+                raise LimitError(f"body: expected at most {INLINE} bytes of JSON, got {size}: send less")
             request.route.handler(self._server, call, answered.set_result)
+            begun = True
             return lay_out(await answered, request, self._settings)
         except MXNetError as error:
             return lay_out(error, request, self._settings)
         finally:
-            request.release()
+            if begun:
+                answered.add_done_callback(lambda _: request.release())  # its work has the body until then
+            else:
+                request.release()
 
     def _own_answer(self, request: RawRequest) -> RawResponse:
         """The answer of a route that the API process serves itself."""

@@ -5,6 +5,7 @@ A test sends each of them to a server and compares the answer (`tests/contract/t
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,23 @@ class Example:
     answer: dict[str, Any] | None = None
     refused: int = 0
 
+
+def _file(name: str, content: bytes) -> dict[str, Any]:
+    return {"name": name, "shape": [len(content)], "datatype": "UINT8", "data": list(content)}
+
+
+SUM = (
+    b'{"nodes": [{"op": "null", "name": "x", "inputs": []}, {"op": "null", "name": "w", "inputs": []}, '
+    b'{"op": "broadcast_add", "name": "y", "inputs": [[0, 0, 0], [1, 0, 0]]}], "arg_nodes": [0, 1], '
+    b'"heads": [[2, 0, 0]]}'
+)
+"""y = x + w."""
+ONE = (
+    struct.pack("<QQQ", 0x112, 0, 1)
+    + struct.pack("<IiIqiiif", 0xF993FAC9, 0, 1, 1, 1, 0, 0, 1.0)
+    + struct.pack("<QQ5s", 1, 5, b"arg:w")
+)
+"""A file of parameters: w is 1."""
 
 EXAMPLES: dict[tuple[str, str], Example] = {
     ("POST", paths.INFER_SHAPE): Example(
@@ -123,6 +141,9 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ),
     ("PUT", paths.DATASET): Example(
         {"arrays": {"data": {"shape": [3, 1], "dtype": "uint8", "block_rows": 3, "blocks": [BLOCK]}}},
+    ),
+    ("PUT", paths.LISTED_MODEL): Example(
+        {"inputs": [_file("sum-symbol.json", SUM), _file("sum.params", ONE)], "callers": ["bob"]},
     ),
     ("POST", paths.REPOSITORY_INDEX): Example({"ready": True}),
     ("POST", paths.MODEL_LOAD): Example({}, {}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ from .inner_values import InnerValues
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
 from .model_plans import KEPT_PLANS, ModelPlan, ModelPlans, PlanKind, TensorForm
+from .own_code import OwnCode
 from .statistics import ModelStatistics
 from .warmup import known_shapes, warmup_tensors
 
@@ -69,6 +70,7 @@ class LoadedModel:
         memory: counts the memory of the parameters and plans.
         device: the backend's name.
         labels: the names of classes, in order.
+        code: the operators that came with it; None for most.
         spend: called with an owner and the seconds that the owner's request took of a run.
 
     Attributes:
@@ -77,6 +79,7 @@ class LoadedModel:
         statistics: of its requests.
         labels: the names of classes, in order.
         device: where it runs.
+        owner: who published it; "" for a model of the server's folder.
 
     Raises:
         BadRequestError: the parameters do not fit the graph, or the config does not.
@@ -94,12 +97,14 @@ class LoadedModel:
         device: str,
         labels: Sequence[str] = (),
         spend: Callable[[str, float], None] = lambda owner, seconds: None,
+        code: OwnCode | None = None,
     ) -> None:
         self._subject = f"model {name!r}"
         self._graph = network.graph
         self._output_names = list(network.outputs) or network.graph.output_names
         self._backend = backend
         self._memory = memory
+        self._code = code
         graph, known = network.graph, network.graph.input_names
         stray = [name for name in network.params if name not in known]
         if stray:
@@ -121,7 +126,8 @@ class LoadedModel:
             self._budget.close()
             raise
         self._inner = InnerValues(graph, self._output_names, not config.inner_values)
-        self._plans = ModelPlans(self._params, self._labels, backend, memory)
+        inside: Callable[[], AbstractContextManager[None]] = nullcontext if code is None else code.inside
+        self._plans = ModelPlans(self._params, self._labels, backend, memory, inside)
         types = {one.name: np.dtype(dtype_of(one.datatype)) for one in self.inputs}
         self._tells_gradients = config.inner_values
         self._gradients = GradientRuns(self._inner, self._plans, self._params, types, self._labels, backend)
@@ -131,6 +137,7 @@ class LoadedModel:
         self._sizes = batch_sizes(config)
         self.statistics = ModelStatistics()
         self.device = device
+        self.owner = ""
         self.labels = list(labels)
         self._spend = spend
         self._batcher: Batcher | None = None
@@ -480,10 +487,17 @@ class LoadedModel:
         """Bytes of the parameters."""
         return self._budget.used
 
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the parameters, and of the plans that are idle."""
+        return self._budget.used + self._plans.nbytes
+
     def close(self) -> None:
         """Give back the memory. Calls that run meanwhile end as they would."""
         self._plans.close()
         self._budget.close()
+        if self._code is not None:
+            self._code.close()
 
 
 def batch_sizes(config: ModelConfig) -> list[int]:

@@ -82,7 +82,9 @@ def read_config(path: Path) -> ModelConfig:
         return ModelConfig.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise BadRequestError(f"{path.name}: expected TOML, got another text: {error}") from None
-    except ValidationError as error:
+    except (ValueError, RecursionError) as error:
+        if not isinstance(error, ValidationError):  # TOML has neither a largest number nor a deepest list
+            raise BadRequestError(f"{path.name}: expected smaller numbers or flatter lists, got larger ones") from None
         item = error.errors(include_url=False)[0]
         line = line_of(text, item["loc"])
         raise BadRequestError(f"{path.name}, line {line}: {explain(item, ModelConfig, item['loc'])}") from None

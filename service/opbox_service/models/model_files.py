@@ -15,11 +15,22 @@ from opbox_protocol.errors import BadRequestError, MXNetError
 
 from ..graph.ir import Graph
 from ..graph.json import load
+from .own_code import OwnCode
 
-__all__ = ["ModelFiles", "ModelNetwork", "find_files", "read_files", "read_labels"]
+__all__ = [
+    "ONNX",
+    "OPERATORS",
+    "PARAMS",
+    "SYMBOL",
+    "ModelFiles",
+    "ModelNetwork",
+    "find_files",
+    "read_files",
+    "read_labels",
+]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-SYMBOL, PARAMS, ONNX = "*-symbol.json", "*.params", "*.onnx"
+SYMBOL, PARAMS, ONNX, OPERATORS = "*-symbol.json", "*.params", "*.onnx", "*-ops.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +41,19 @@ class ModelFiles:
         symbol, params: the network and its parameters; None for an ONNX file.
         onnx: the file that has both; None where the two others do.
         stamp: another text whenever a file has changed.
+        operators: the sources of operators of the network's own; None where it has none.
     """
 
     symbol: Path | None
     params: Path | None
     onnx: Path | None
     stamp: str
+    operators: Path | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files."""
+        return sum(path.stat().st_size for path in (self.symbol, self.params, self.onnx) if path is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +81,13 @@ def find_files(folder: Path) -> ModelFiles:
     Raises:
         BadRequestError: there are none, or too many to know which.
     """
-    symbols, params, onnx = (sorted(folder.glob(pattern)) for pattern in (SYMBOL, PARAMS, ONNX))
-    stamp = _stamp([*symbols, *params, *onnx])
+    symbols, params, onnx, operators = (sorted(folder.glob(pattern)) for pattern in (SYMBOL, PARAMS, ONNX, OPERATORS))
+    stamp = _stamp([*symbols, *params, *onnx, *operators])
     if len(onnx) == 1 and not symbols and not params:
         return ModelFiles(None, None, onnx[0], stamp)
     if len(symbols) == 1 and params and not onnx:
         # Training writes a file for each epoch: the last one counts.
-        return ModelFiles(symbols[0], params[-1], None, stamp)
+        return ModelFiles(symbols[0], params[-1], None, stamp, operators[0] if operators else None)
     names = ", ".join(path.name for path in (*symbols, *params, *onnx)[:5]) or "none of them"
     raise BadRequestError(
         f"{folder.name}: expected one NAME-symbol.json with its .params, or one .onnx file, got {names}"
@@ -99,8 +117,8 @@ def _stamp(paths: list[Path]) -> str:
     return hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
 
 
-def read_files(files: ModelFiles, *, max_nodes: int, max_edges: int) -> ModelNetwork:
-    """Read a network from its two files.
+def read_files(files: ModelFiles, *, max_nodes: int, max_edges: int, code: OwnCode | None = None) -> ModelNetwork:
+    """Read a network from its two files; `code` has the operators that came with it.
 
     Raises:
         BadRequestError, GraphError, …: a file is damaged, or not what its name says.
@@ -108,7 +126,8 @@ def read_files(files: ModelFiles, *, max_nodes: int, max_edges: int) -> ModelNet
     """
     assert files.symbol is not None
     assert files.params is not None
-    graph = load(files.symbol.read_bytes(), max_nodes=max_nodes, max_edges=max_edges)
+    text = files.symbol.read_bytes()
+    graph = load(text if code is None else code.document(text), max_nodes=max_nodes, max_edges=max_edges)
     try:
         arrays, names = read_arrays(files.params.read_bytes(), files.params.name)
     except MXNetError as error:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from opbox_ops.backend import Backend, backend_for
-from opbox_protocol.errors import MXNetError, NotReadyError
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, NotReadyError
 
 from ..device_time import DeviceTimes
 from ..quota import Budget, Ledger
 from ..settings import Settings
 from .loaded_model import LoadedModel
 from .model_config import ModelConfig
-from .model_files import find_files, read_files, read_labels
+from .model_files import ModelFiles, ModelNetwork, find_files, read_files, read_labels
 from .onnx_files import read_onnx
+from .own_code import OpenCode, OwnCode
 from .reference import ModelKey, ModelReference
 
 __all__ = ["ModelHost"]
@@ -32,6 +35,7 @@ class ModelHost:
         ledger: counts their memory.
         device_times: counts how long their runs take.
         check_device: the canonical name of a device; MXNetError for one that is not offered.
+        open_code: has operators that came with models; None in a process that runs none.
     """
 
     def __init__(
@@ -40,11 +44,13 @@ class ModelHost:
         ledger: Ledger,
         device_times: DeviceTimes,
         check_device: Callable[[str | None, Settings], str],
+        open_code: OpenCode | None = None,
     ) -> None:
         self._settings = settings
         self._ledger = ledger
         self._device_times = device_times
         self._check_device = check_device
+        self._open_code = open_code
         self._models: dict[ModelKey, LoadedModel] = {}
         self._loading: dict[ModelKey, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -70,14 +76,42 @@ class ModelHost:
             self._loading.pop(key, None)
         return model
 
+    def take(self, reference: ModelReference, contents: Mapping[str, bytes]) -> LoadedModel:
+        """Load a model from its files' contents, in a process that cannot read its folder.
+
+        Raises:
+            MXNetError: it cannot be loaded.
+        """
+        with tempfile.TemporaryDirectory(prefix="opbox-model-") as name:
+            folder = Path(name)
+            for file, content in contents.items():
+                (folder / Path(file).name).write_bytes(content)
+            model = self._load(reference._replace(folder=name, stamp=find_files(folder).stamp))
+        with self._lock:
+            self._models[reference.key] = model
+        return model
+
     def _load(self, reference: ModelReference) -> LoadedModel:
         settings, folder = self._settings, Path(reference.folder)
         config = ModelConfig.model_validate(reference.config)
         device = self._check_device(config.device, settings)
+        backend: Backend = backend_for(device)
+        memory = self._memory(reference, device)
+        code: OwnCode | None = None
+        inside: Callable[[], AbstractContextManager[None]] = nullcontext
         try:
             files = find_files(folder)
+            if reference.owner:  # it is read before its arrays are counted
+                memory.check(files.nbytes)
+            if files.operators is not None and reference.code and self._open_code is not None:
+                code = self._open_code(files.operators.read_bytes(), backend, device, memory)
+                inside = code.inside
             limits = {"max_nodes": settings.max_nodes, "max_edges": settings.max_edges}
-            network = read_files(files, **limits) if files.onnx is None else read_onnx(files.onnx, **limits)
+            if files.onnx is None:
+                with inside():
+                    network = _read(files, limits, code)
+            else:
+                network = read_onnx(files.onnx, **limits)
             unchanged = find_files(folder).stamp == files.stamp == reference.files_stamp
         except OSError as error:
             raise NotReadyError(f"model {reference.name!r}: a file cannot be read ({error.strerror})") from None
@@ -87,20 +121,32 @@ class ModelHost:
                 raise
         if not unchanged:
             raise NotReadyError(f"model {reference.name!r}: its files are being replaced: try again in a moment")
-        backend: Backend = backend_for(device)
-        memory: Budget = self._ledger.of(MODELS, device)
         labels = [] if config.labels is None else read_labels(folder, config.labels)
 
         def spend(owner: str, seconds: float) -> None:
             self._device_times.add(owner, device, 0.0, seconds)
 
-        model = LoadedModel(reference.name, network, config, backend, memory, device, labels, spend)
-        try:
-            model.warm_up(config)
-        except BaseException:
-            model.close()
-            raise
+        with inside():
+            model = LoadedModel(reference.name, network, config, backend, memory, device, labels, spend, code)
+            try:
+                model.warm_up(config)
+            except BaseException:
+                model.close()
+                raise
+        model.owner = reference.owner
         return model
+
+    def _memory(self, reference: ModelReference, device: str) -> Budget:
+        """Whose memory a model takes: that of the owner who published it, or the server's."""
+        if reference.owner:
+            self._ledger.limit_unknown(reference.owner, reference.memory_bytes)
+        return self._ledger.of(reference.owner or MODELS, device)
+
+    def memory(self) -> list[tuple[str, str, int]]:
+        """Owner, device and bytes of the published models that are loaded."""
+        with self._lock:
+            models = list(self._models.values())
+        return [(model.owner, model.device, model.memory_bytes) for model in models if model.owner]
 
     def keep_only(self, name: str, keys: Collection[ModelKey]) -> None:
         """Drop the versions of a model that are not among these."""
@@ -116,3 +162,16 @@ class ModelHost:
             models, self._models = list(self._models.values()), {}
         for model in models:
             model.close()
+
+
+def _read(files: ModelFiles, limits: Mapping[str, int], code: OwnCode | None) -> ModelNetwork:
+    """The network of two files, and the operators that came with them."""
+    try:
+        return read_files(files, **limits, code=code)
+    except NotFoundError:
+        if code is not None:
+            raise
+        raise BadRequestError(
+            "operators of the network's own: expected their sources in a NAME-ops.json beside the symbol, as "
+            "Symbol.save writes it, and a model that is published, got none"
+        ) from None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -90,13 +90,22 @@ class ModelPlans:
         labels: arguments that training alone reads; a plan has zeros for them until a call says otherwise.
         backend: where they run.
         memory: counts what they take.
+        inside: a block in which the model's own operators may be compiled and run.
     """
 
-    def __init__(self, params: Mapping[str, Any], labels: Collection[str], backend: Backend, memory: Budget) -> None:
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        labels: Collection[str],
+        backend: Backend,
+        memory: Budget,
+        inside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._params = params
         self._labels = frozenset(labels)
         self._backend = backend
         self._memory = memory
+        self._inside = inside
         self._idle: dict[str, list[ModelPlan]] = {purpose: [] for purpose in IDLE_PLANS}
         self._lock = threading.Lock()
 
@@ -113,7 +122,7 @@ class ModelPlans:
             QuotaError: there is no memory for it.
             ShapeError, DTypeError, …: as `bind`.
         """
-        with self._backend.scope():
+        with self._inside(), self._backend.scope():
             plan = self._take(graph, kind, forms)
             try:
                 yield plan
@@ -121,6 +130,12 @@ class ModelPlans:
                 plan.budget.close()
                 raise
             self._give_back(plan)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the idle plans."""
+        with self._lock:
+            return sum(plan.budget.used for plans in self._idle.values() for plan in plans)
 
     def close(self) -> None:
         """Drop the idle plans."""

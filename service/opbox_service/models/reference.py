@@ -19,6 +19,9 @@ class ModelReference(NamedTuple):
         stamp: of the files (`ModelFiles.stamp`), a dash, and of the config: a worker that finds other files does not
             serve them under this reference.
         config: the fields of its ModelConfig that were set.
+        owner: who published it, and whose memory it takes; "" for a model of the server's folder.
+        code: whether operators of its own came with it, so that it has a process of its own.
+        memory_bytes: maximum device memory of that owner; 0: as the device has.
     """
 
     name: str
@@ -26,6 +29,9 @@ class ModelReference(NamedTuple):
     folder: str
     stamp: str
     config: dict[str, Any]
+    owner: str = ""
+    memory_bytes: int = 0
+    code: bool = False
 
     @property
     def files_stamp(self) -> str:

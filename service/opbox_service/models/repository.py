@@ -1,4 +1,4 @@
-"""ModelRepository: the models in a folder, their versions, and which of them are served.
+"""ModelRepository: the models in a folder and those that owners published, their versions, and which are served.
 
 models/
   lenet/                    one model: its only version is 1
@@ -8,6 +8,8 @@ models/
     model.toml
     1/ …
     2/ …
+
+A published model's name is `OWNER.NAME`; its owner may say `NAME`. A model of the folder of the same name goes first.
 """
 
 from __future__ import annotations
@@ -16,16 +18,25 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from opbox_protocol.errors import BadRequestError, ModelNotReadyError, MXNetError, NotReadyError, UnknownModelError
+from opbox_protocol.errors import (
+    BadRequestError,
+    ConflictError,
+    ModelNotReadyError,
+    MXNetError,
+    NotReadyError,
+    UnknownModelError,
+)
 
 from .model_config import CONFIG_FILE, ModelConfig, read_config
-from .model_files import find_files
+from .model_files import ModelFiles, find_files
+from .model_store import FileModels, Publication, public_name
 from .overrides import ModelOverride
-from .reference import ModelReference
+from .reference import ModelKey, ModelReference
 
 __all__ = ["MODEL_NAME", "ModelRepository", "ModelState", "VersionRow"]
 
@@ -53,23 +64,35 @@ class _ServedVersion:
 
 @dataclass(frozen=True, slots=True)
 class VersionRow:
-    """A line of the index."""
+    """A line of the index.
+
+    Attributes:
+        name: by which the owner that asked calls it.
+        owner: who published it; None for a model of the server's folder.
+        callers: who may call it beside that owner; None for everyone.
+    """
 
     name: str
     version: int
     state: ModelState
     reason: str
+    owner: str | None = None
+    callers: tuple[str, ...] | None = None
 
 
 class ModelRepository:
-    """The models of a folder. Safe to call from many threads; it reads files, and loads nothing itself.
+    """The models of a server. Safe to call from many threads; it reads files, and loads nothing itself.
 
     Args:
-        root: the folder; None where the server has none.
+        root: the folder of the server's own; None where it has none.
+        store: the files of published ones; None where there are none.
     """
 
-    def __init__(self, root: Path | None) -> None:
+    def __init__(self, root: Path | None, store: FileModels | None = None) -> None:
         self._root = root
+        self._store = store
+        self._publications: dict[str, Publication] = {}
+        self._coming: dict[ModelKey, Publication] = {}
         self._models: dict[str, dict[int, _ServedVersion]] = {}
         self._configs: dict[str, ModelConfig] = {}
         self._lock = threading.Lock()
@@ -88,15 +111,24 @@ class ModelRepository:
             raise NotReadyError(f"models: {self._root.name}: cannot be read ({error.strerror})") from None
         return [path.name for path in folders if re.fullmatch(MODEL_NAME, path.name)]
 
+    def published_names(self) -> list[str]:
+        """The models that owners published, loaded or not."""
+        return [] if self._store is None else [public_name(owner, name) for owner, name in self._store.all()]
+
     def find(
-        self, name: str, override: ModelOverride | None = None, private: Path | None = None
+        self,
+        name: str,
+        without: Collection[int] = (),
+        override: ModelOverride | None = None,
+        private: Path | None = None,
     ) -> list[ModelReference]:
         """The versions of a model that its `model.toml` says to serve, as they lie in its folder now.
 
         A version whose files are not to be used is noted in the index, and left out.
 
         Args:
-            name: of the model.
+            name: of the model; a published one's as every owner may say it.
+            without: versions that count as absent.
             override: what goes before its `model.toml`.
             private: a folder of files to use in place of the model's own.
 
@@ -104,32 +136,98 @@ class ModelRepository:
             UnknownModelError: there is no such model.
             BadRequestError: its `model.toml` has a mistake, or no version can be used.
         """
+        owner, versions = self._versions(name, private)
+        if owner and override is not None:
+            raise BadRequestError(
+                f"parameters: expected none for a published model, got some for {name!r}: publish its files again"
+            )
+        versions = {number: path for number, path in versions.items() if number not in without}
+        if not versions:
+            raise unknown(name)
+        config = self._config(name, owner, versions, override, private)
+        references, refusals = [], []
+        for version in _wanted(config, versions, name):
+            folder = versions[version]
+            try:
+                files = find_files(folder)
+                if owner:
+                    references.append(self._published(name, version, folder, files))
+                else:
+                    values = config.model_dump(exclude_unset=True)
+                    references.append(ModelReference(name, version, str(folder), _stamp(files, values), values))
+            except (MXNetError, OSError) as error:
+                refusals.append(str(error))
+                self.fail(ModelReference(name, version, "", "", {}), str(error))
+        if not references:
+            raise BadRequestError(refusals[0])
+        return references
+
+    def versions(self, name: str) -> list[int]:
+        """The numbers of the versions that lie in a model's folder; UnknownModelError where there is no such model."""
+        return sorted(self._versions(name)[1])
+
+    def check_free(self, owner: str, name: str) -> None:
+        """Raise ConflictError where a model of the server's folder has the name that an owner wants to publish."""
+        names = self.names()
+        taken = [full for full in (name, public_name(owner, name)) if full in names and self._may(full, owner)]
+        if taken:
+            raise ConflictError(
+                f"model {name!r}: expected a name that none of the server's own models has, got one of theirs: choose "
+                "another"
+            )
+
+    def _versions(self, name: str, private: Path | None = None) -> tuple[str, dict[int, Path]]:
+        """Whose a model is ("": the server's), and the folders of its versions."""
+        own = None if self._root is None or not re.fullmatch(MODEL_NAME, name) else self._root / name
+        if self._store is not None and (own is None or not own.is_dir()):
+            owner, _, short = name.rpartition(".")
+            owner = owner.replace("%2F", "/").replace("%25", "%")
+            versions = self._store.versions(owner, short) if owner else {}
+            if versions:
+                return owner, versions
         folder = self._folder(name, private)
-        config = read_config(folder / CONFIG_FILE)
-        if override is not None:
-            config = override.merged(config)
-        values = config.model_dump(exclude_unset=True)
-        with self._lock:
-            self._configs[name] = config
         numbered = {
             int(path.name): path
             for path in folder.iterdir()
             if path.is_dir() and re.fullmatch(r"[1-9]\d{0,8}", path.name)
         }
-        versions = numbered or {1: folder}
-        wanted = _wanted(config, versions, name)
-        references, refusals = [], []
-        for version in wanted:
-            try:
-                stamp = f"{find_files(versions[version]).stamp}-{_digest(values)}"
-            except (MXNetError, OSError) as error:
-                refusals.append(str(error))
-                self.fail(ModelReference(name, version, "", "", {}), str(error))
-                continue
-            references.append(ModelReference(name, version, str(versions[version]), stamp, values))
-        if not references:
-            raise BadRequestError(refusals[0])
-        return references
+        return "", numbered or {1: folder}
+
+    def _config(
+        self,
+        name: str,
+        owner: str,
+        versions: dict[int, Path],
+        override: ModelOverride | None,
+        private: Path | None,
+    ) -> ModelConfig:
+        """What says which versions to serve: the model's file, or that of a published one's newest version."""
+        if owner:
+            with self._lock:  # nobody else is to see it before it is loaded
+                self._publications.setdefault(name, Publication(owner, name.rpartition(".")[2]))
+            return read_config(versions[max(versions)] / CONFIG_FILE)
+        config = read_config(self._folder(name, private) / CONFIG_FILE)
+        if override is not None:
+            config = override.merged(config)
+        with self._lock:
+            self._configs[name] = config
+            self._publications.pop(name, None)
+        return config
+
+    def _published(self, name: str, version: int, folder: Path, files: ModelFiles) -> ModelReference:
+        """The reference of a published version."""
+        assert self._store is not None
+        publication = self._store.publication(folder)
+        values = read_config(folder / CONFIG_FILE).model_dump(exclude_unset=True)
+        if publication.labels is not None:
+            values.setdefault("labels", publication.labels)
+        owner = publication.owner
+        memory_bytes, code = self._store.memory_bytes(owner), files.operators is not None
+        stamp = _stamp(files, values)
+        reference = ModelReference(name, version, str(folder), stamp, values, owner, memory_bytes, code)
+        with self._lock:
+            self._coming[reference.key] = publication
+        return reference
 
     def _folder(self, name: str, private: Path | None) -> Path:
         folder = private or self._root
@@ -156,6 +254,9 @@ class ModelRepository:
             version = self._version(reference)
             version.state, version.reason = "READY", ""
             version.serving, version.metadata = reference, metadata
+            publication = self._coming.pop(reference.key, None)
+            if publication is not None:
+                self._publications[reference.name] = publication
 
     def fail(self, reference: ModelReference, reason: str) -> None:
         """Note why a version could not be loaded; one that serves goes on serving as it was."""
@@ -164,6 +265,7 @@ class ModelRepository:
             version.reason = reason
             if version.serving is None:
                 version.state = "UNAVAILABLE"
+            self._coming.pop(reference.key, None)
 
     def refuse(self, name: str, reason: str) -> None:
         """Note why none of a model's versions could be looked at; those that serve go on serving."""
@@ -182,8 +284,18 @@ class ModelRepository:
             if versions is None:
                 raise unknown(name)
             for number, version in versions.items():
-                if number not in (keep or ()):
+                if number not in (keep or ()) and (version.serving is not None or keep is None):
                     version.state, version.reason, version.serving = "UNAVAILABLE", "unloaded", None
+
+    def forget_all_but(self, name: str, versions: Collection[int]) -> None:
+        """Leave the versions of a model out of the index whose files are gone; the whole model where none is left."""
+        with self._lock:
+            known = self._models.get(name, {})
+            for version in [version for version in known if version not in versions]:
+                del known[version]
+            if not known:
+                self._models.pop(name, None)
+                self._publications.pop(name, None)
 
     def _version(self, reference: ModelReference) -> _ServedVersion:
         return self._models.setdefault(reference.name, {}).setdefault(reference.version, _ServedVersion())
@@ -194,7 +306,7 @@ class ModelRepository:
         """The versions that an owner may call, and the models of the folder that have never been loaded."""
         with self._lock:
             rows = [
-                VersionRow(name, number, version.state, version.reason)
+                VersionRow(self._name_for(name, owner), number, version.state, version.reason, *self._access(name))
                 for name, versions in self._models.items()
                 for number, version in versions.items()
                 if self._may(name, owner)
@@ -211,8 +323,8 @@ class ModelRepository:
             ModelNotReadyError: it is not ready.
         """
         with self._lock:
-            versions = self._models.get(name)
-            if versions is None or not self._may(name, owner):
+            versions = self._models.get(self._full_name(name, owner))
+            if versions is None:
                 raise unknown(name)
             if version and (not version.isdecimal() or int(version) not in versions):
                 raise UnknownModelError(
@@ -229,7 +341,9 @@ class ModelRepository:
     def metadata(self, reference: ModelReference) -> dict[str, Any]:
         """A served version's metadata, with the numbers of all that are ready."""
         with self._lock:
-            versions = self._models[reference.name]
+            versions = self._models.get(reference.name, {})
+            if reference.version not in versions:
+                raise unknown(reference.name)
             ready = [str(number) for number, version in sorted(versions.items()) if version.serving is not None]
             metadata = versions[reference.version].metadata
         return {"name": reference.name, "versions": ready, "platform": "opbox", **metadata}
@@ -245,8 +359,43 @@ class ModelRepository:
             ]
         return [reference for reference in served if reference is not None]
 
+    def name_for(self, name: str, owner: str) -> str:
+        """The name by which an owner calls a model: the short one for its own, where no other model has it."""
+        with self._lock:
+            return self._name_for(name, owner)
+
+    def _name_for(self, name: str, owner: str) -> str:
+        publication = self._publications.get(name)
+        if publication is None or publication.owner != owner or self._full_name(publication.name, owner) != name:
+            return name
+        return publication.name
+
+    def full_name(self, name: str, owner: str) -> str:
+        """The name of the model that an owner means; "" where the owner may call none of this name."""
+        with self._lock:
+            return self._full_name(name, owner)
+
+    def _full_name(self, name: str, owner: str) -> str:
+        own = public_name(owner, name)
+        return next((full for full in (name, own) if full in self._models and self._may(full, owner)), "")
+
+    def _access(self, name: str) -> tuple[str | None, tuple[str, ...] | None]:
+        """Who published a model, and who may call it beside."""
+        publication, config = self._publications.get(name), self._configs.get(name)
+        if publication is not None:
+            return publication.owner, publication.callers
+        return None, None if config is None or config.owners is None else tuple(config.owners)
+
+    def owner_of(self, name: str) -> str | None:
+        """Who published a model; None for one that nobody did."""
+        with self._lock:
+            return self._access(name)[0]
+
     def _may(self, name: str, owner: str) -> bool:
         """Return whether an owner may call a model."""
+        publication = self._publications.get(name)
+        if publication is not None:
+            return publication.may_call(owner)
         config = self._configs.get(name)
         return config is None or config.owners is None or owner in config.owners
 
@@ -254,6 +403,11 @@ class ModelRepository:
 def unknown(name: str) -> UnknownModelError:
     """The error for a model that is none, or not the caller's."""
     return UnknownModelError(f"model {name[:80]!r}: expected one of GET /v2/repository/index, got an unknown one")
+
+
+def _stamp(files: ModelFiles, values: dict[str, Any]) -> str:
+    """What changes with the files of a version or with its configuration."""
+    return f"{files.stamp}-{_digest(values)}"
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, Field
 
@@ -24,6 +24,9 @@ from ..models.overrides import ModelOverride
 from ..models.repository import ModelRepository
 from ..models.shared_memory import SharedMemory
 from ..settings import Scope
+
+if TYPE_CHECKING:
+    from ..worker.model_publishing import ModelPublishing
 
 __all__ = ["EXTENSIONS", "About", "CancelledRequest", "Live", "Place", "Ready", "ServedModels"]
 __all__ += ["about", "books_of", "cancel", "events", "live", "metrics", "openapi", "ready", "server_metadata"]
@@ -100,6 +103,10 @@ class Place(Protocol):
     @property
     def served_models(self) -> ServedModels:
         """The models that this server serves; NotFoundError where there is no server."""
+
+    @property
+    def publishing(self) -> ModelPublishing:
+        """Takes the models that owners publish; NotFoundError where there is no server."""
 
     def begin(self, work: Coroutine[Any, Any, Answer | None], done: Done) -> None:
         """Do something that takes its time; `done` gets its answer, an empty one for None, or its error."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel
 
-from opbox_protocol.errors import NotFoundError
+from opbox_protocol.errors import ForbiddenError, NotFoundError
 
 from ..settings import Scope
 from .models import Body
@@ -18,7 +18,7 @@ from .models import Body
 if TYPE_CHECKING:
     from ..carriers import Call, Done, Rest
 
-__all__ = ["Handler", "Route", "RouteTable", "RunsOn"]
+__all__ = ["Handler", "Route", "RouteTable", "RunsOn", "require_scope"]
 
 METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")
 RECENT_PATHS = 1024
@@ -174,3 +174,11 @@ class RouteTable:
         if match is None:
             raise NotFoundError(f"{method} {path[:100]}: expected one of the routes of GET /openapi.json")
         return match
+
+
+def require_scope(scopes: frozenset[Scope], *wanted: Scope) -> None:
+    """ForbiddenError unless a token's scopes have one of those that are wanted."""
+    if not scopes.intersection(wanted):
+        listed = ", ".join(sorted(scopes)) or "none"
+        names = " or ".join(map(repr, wanted))
+        raise ForbiddenError(f"scope: expected a token with {names}, got one with {listed}: use another token")

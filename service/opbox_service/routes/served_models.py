@@ -20,11 +20,13 @@ from ..validation import Strict
 from .health import Place
 from .models import Body, Tensor, TensorBody
 from .request_parameters import RequestParameters
+from .route import require_scope
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
 __all__ = [
+    "DescribedModel",
     "DropRequest",
     "Finished",
     "IndexRequest",
@@ -32,6 +34,7 @@ __all__ = [
     "InferenceAnswer",
     "LoadRequest",
     "ModelConfiguration",
+    "ModelFigures",
     "ModelIndex",
     "ModelList",
     "ModelMetadata",
@@ -129,7 +132,10 @@ class IndexEntry(BaseModel):
 
 
 class ModelRow(IndexEntry):
-    """A version of a model, and its traffic since it was loaded."""
+    """A version of a model, who may call it, and its traffic since it was loaded."""
+
+    owner: str | None = Field(description="Who published it; null for a model of the server's folder.")
+    callers: list[str] | None = Field(description="The owners who may call it, beside that one; null: everyone.")
 
     device: str | None = Field(description="Where it runs; null while it is not loaded.")
     bytes: int = Field(description="Of its parameters.")
@@ -138,6 +144,32 @@ class ModelRow(IndexEntry):
     p50_ms: float | None = Field(description="Median time of the latest 1,000 requests.")
     p99_ms: float | None
     batches: dict[str, int] = Field(description="Runs by their number of examples.")
+
+
+class ModelTraffic(BaseModel):
+    """Device, size and traffic of a loaded model."""
+
+    device: str
+    bytes: int
+    requests: int
+    failed: int
+    p50_ms: float | None
+    p99_ms: float | None
+    batches: dict[str, int]
+
+
+class ModelFigures(BaseModel):
+    """What a worker tells the server of a model that it has loaded."""
+
+    statistics: dict[str, Any]
+    summary: ModelTraffic
+
+
+class DescribedModel(BaseModel):
+    """What a worker tells the server of a model's inputs and outputs."""
+
+    inputs: list[TensorMetadata]
+    outputs: list[TensorMetadata]
 
 
 class ModelList(BaseModel):
@@ -223,7 +255,7 @@ def infer(engine: Engine, call: Call, done: Done) -> None:
     classes = {one.name: _classes(one) for one in asked if "classification" in one.parameters}
     for one in asked:
         _check_parameters(one)
-    header = {"model_name": reference.name, "model_version": str(reference.version)}
+    header = {"model_name": call.parameters["model"], "model_version": str(reference.version)}
     if body.id is not None:
         header["id"] = body.id
 
@@ -259,7 +291,7 @@ def statistics(engine: Engine, call: Call, done: Done) -> None:
     reference = call.model
     assert reference is not None
     figures = engine.models.get(reference).statistics.to_json()
-    done(Answer({"model_stats": [{"name": reference.name, "version": str(reference.version), **figures}]}))
+    done(Answer({"model_stats": [{"name": call.parameters["model"], "version": str(reference.version), **figures}]}))
 
 
 def figures(engine: Engine, call: Call, done: Done) -> None:
@@ -280,7 +312,14 @@ def models(place: Place, call: Call, done: Done) -> None:
         rows = []
         for row in place.served_models.repository.index(call.owner):
             known = summaries.get((row.name, str(row.version)), {})
-            state = {"name": row.name, "version": str(row.version), "state": row.state, "reason": row.reason}
+            state = {
+                "name": row.name,
+                "version": str(row.version),
+                "state": row.state,
+                "reason": row.reason,
+                "owner": row.owner,
+                "callers": None if row.callers is None else list(row.callers),
+            }
             rows.append({**NO_TRAFFIC, **known, **state})
         return Answer({"models": rows})
 
@@ -318,35 +357,50 @@ def load(place: Place, call: Call, done: Done) -> None:
     if parameters and "admin" not in call.scopes:  # whoever may load a model from its own files
         raise ForbiddenError("parameters: expected a token with 'admin' to replace a model's files, got one without it")
 
+    name = _to_manage(place, call)
+
     async def work() -> None:
         override = await asyncio.to_thread(override_of, parameters) if parameters else None
-        await place.served_models.load(call.parameters["model"], override)
+        await place.served_models.load(name, override=override)
 
     place.begin(work(), done)
 
 
 def unload(place: Place, call: Call, done: Done) -> None:
     """Serve a model no more, and give back its memory."""
-    place.begin(place.served_models.unload(call.parameters["model"]), done)
+    place.begin(place.served_models.unload(_to_manage(place, call)), done)
+
+
+def _to_manage(place: Place, call: Call) -> str:
+    """The full name of a model that the caller may load and unload: its own, or with the scope admin any.
+
+    Raises:
+        ForbiddenError: it is neither.
+    """
+    models, name = place.served_models.repository, call.parameters["model"]
+    full = models.full_name(name, call.owner) or name
+    if models.owner_of(full) != call.owner:
+        require_scope(call.scopes, "admin")
+    return full
 
 
 def metadata(place: Place, call: Call, done: Done) -> None:
     """A model's inputs and outputs."""
     models = place.served_models.repository
     reference = models.resolve(call.parameters["model"], call.parameters.get("version", ""), call.owner)
-    done(Answer(models.metadata(reference)))
+    done(Answer({**models.metadata(reference), "name": call.parameters["model"]}))
 
 
 def ready(place: Place, call: Call, done: Done) -> None:
     """Tell whether a model takes requests; 400 if it does not."""
-    reference = place.served_models.repository.resolve(
-        call.parameters["model"], call.parameters.get("version", ""), call.owner
-    )
-    done(Answer({"name": reference.name, "ready": True}))
+    models = place.served_models.repository
+    models.resolve(call.parameters["model"], call.parameters.get("version", ""), call.owner)
+    done(Answer({"name": call.parameters["model"], "ready": True}))
 
 
 def config(place: Place, call: Call, done: Done) -> None:
     """A model's configuration, in the form that Triton's clients know."""
     models = place.served_models.repository
     reference = models.resolve(call.parameters["model"], call.parameters.get("version", ""), call.owner)
-    done(Answer(configuration(models.metadata(reference), reference.config)))
+    metadata = {**models.metadata(reference), "name": call.parameters["model"]}
+    done(Answer(configuration(metadata, reference.config)))

@@ -20,6 +20,7 @@ from . import (
     model_gradients,
     model_networks,
     page,
+    published_models,
     served_models,
     server_settings,
     sessions,
@@ -29,7 +30,7 @@ from . import (
 from .models import Body
 from .route import Handler, Route, RouteTable, RunsOn
 
-__all__ = ["DROP_MODELS", "MODEL_FIGURES", "PREPARE_MODEL", "ROUTES", "WORKER_ROUTES"]
+__all__ = ["DROP_MODELS", "MODEL_FIGURES", "PREPARE_CODE", "PREPARE_MODEL", "ROUTES", "WORKER_ROUTES"]
 
 _RUN = (400, 404, 413, 422, 499, 501, 504, 507)
 
@@ -430,8 +431,8 @@ ROUTES = RouteTable(
             large=True,
             answer=served_models.Finished,
             runs_on=RunsOn.API_WITH_BODY,
-            scope="admin",
-            errors=(400, 507),
+            scope=("run", "admin"),
+            errors=(400, 403, 507),
         ),
         Route(
             method="POST",
@@ -442,8 +443,8 @@ ROUTES = RouteTable(
             request=Body,
             answer=served_models.Finished,
             runs_on=RunsOn.API_WITH_BODY,
-            scope="admin",
-            errors=(400,),
+            scope=("run", "admin"),
+            errors=(400, 403),
         ),
         *(
             Route(
@@ -524,7 +525,7 @@ ROUTES = RouteTable(
         ),
         Route(
             method="GET",
-            path=paths.MODEL_NETWORK,
+            path=paths.LISTED_VERSION,
             handler=model_networks.model_network,
             tag="models",
             operation="get_model_network",
@@ -542,6 +543,34 @@ ROUTES = RouteTable(
             media_type="image/svg+xml",
             runs_on=RunsOn.MODEL_WORKER,
             errors=(400, 404, 413),
+        ),
+        Route(
+            method="PUT",
+            path=paths.LISTED_MODEL,
+            handler=published_models.publish,
+            tag="models",
+            operation="publish_model",
+            request=published_models.PublishRequest,
+            answer=published_models.PublishedModel,
+            runs_on=RunsOn.API_WITH_BODY,
+            tensors=True,
+            errors=(400, 409, 413, 422, 501, 504, 507),
+        ),
+        *(
+            Route(
+                method="DELETE",
+                path=path,
+                handler=published_models.remove,
+                tag="models",
+                operation=operation,
+                answer=published_models.RemovedModel,
+                runs_on=RunsOn.API_WITH_BODY,
+                errors=(400, 404, 501, 504, 507),
+            )
+            for path, operation in (
+                (paths.LISTED_MODEL, "remove_model"),
+                (paths.LISTED_VERSION, "remove_model_version"),
+            )
         ),
         Route(
             method="GET",
@@ -746,7 +775,7 @@ ROUTES = RouteTable(
 )
 
 
-def _own_call(verb: str, handler: Handler, request: type[Body] | None = None) -> Route:
+def _own_call(verb: str, handler: Handler, request: type[Body] | None = None, *, tensors: bool = False) -> Route:
     """A route of the server's own calls to the worker that has a model; no request finds it."""
     return Route(
         method="POST",
@@ -756,6 +785,7 @@ def _own_call(verb: str, handler: Handler, request: type[Body] | None = None) ->
         request=request,
         answer=None,
         runs_on=RunsOn.MODEL_WORKER,
+        tensors=tensors,
         documented=False,
     )
 
@@ -763,5 +793,6 @@ def _own_call(verb: str, handler: Handler, request: type[Body] | None = None) ->
 PREPARE_MODEL = _own_call("prepare", served_models.describe)
 DROP_MODELS = _own_call("drop", served_models.drop, served_models.DropRequest)
 MODEL_FIGURES = _own_call("figures", served_models.figures)
-WORKER_ROUTES = RouteTable([*ROUTES, PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES])
+PREPARE_CODE = _own_call("prepare_code", published_models.prepare, published_models.PrepareRequest, tensors=True)
+WORKER_ROUTES = RouteTable([*ROUTES, PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES, PREPARE_CODE])
 """The routes that a worker serves: those of the server, and its own calls."""

@@ -26,6 +26,7 @@ class Quotas(BaseModel):
     checkpoints: int
     checkpoint_bytes: int
     dataset_bytes: int = Field(description="Maximum bytes of stored datasets.")
+    model_bytes: int = Field(description="Maximum bytes of the files of published models.")
 
 
 class Present(BaseModel):
@@ -50,7 +51,7 @@ class Day(BaseModel):
     sent_bytes: int
     sessions: int = Field(description="Number of sessions opened.")
     peak_bytes: int = Field(description="Peak device memory.")
-    storage_bytes: int = Field(description="Peak bytes of checkpoints and stored datasets.")
+    storage_bytes: int = Field(description="Peak bytes of checkpoints, stored datasets and published models.")
 
 
 class OwnerUsage(BaseModel):

@@ -9,6 +9,7 @@ from opbox_protocol.errors import STATUSES, AuthenticationError, error_from_json
 from .. import json_text
 from ..carriers import RawRequest, RawResponse
 from ..routes.models import Error
+from ..routes.route import RunsOn
 from ..routes.sessions import SessionAnswer, SessionState
 from ..session.moving import MOVED
 from ..settings import Settings
@@ -42,7 +43,7 @@ def check_answer(request: RawRequest, response: RawResponse, settings: Settings)
     if status != 500 and response.problem is not None:
         raise ValueError(f"expected no exception with an answer of status {status}")
     if status == route.status or (status == 202 and route.accepted is not None):
-        if length is not None and not (route.tensors and request.binary):
+        if length is not None and not (route.tensors and (request.binary or route.runs_on is RunsOn.MODEL_WORKER)):
             raise ValueError("expected an answer of JSON, got one of bytes")
         head = size if length is None else length
         if head > settings.max_json_bytes or size - head > settings.max_answer_bytes:

@@ -28,6 +28,7 @@ from ..accounting.books import Books
 from ..carriers import RawRequest, RawResponse
 from ..device_time import DeviceTimes
 from ..memory_shares import HOST, has_gpu
+from ..models.reference import ModelReference
 from ..sealed_files import Descriptor
 from ..selfcheck.record import copy_verdicts
 from ..settings import Settings
@@ -92,6 +93,7 @@ class CodeWorker(Worker):
 
     Attributes:
         session: the id of its session, once it has one.
+        model: the model that it has, in a session's place.
         ttl_s: of that session.
         cause: why it was ended, in a word, for the metrics.
         epitaph: why, in a sentence, for its owner.
@@ -112,6 +114,7 @@ class CodeWorker(Worker):
         self._user = user
         self.user = user.id if user is not None else 0
         self.session: str | None = None
+        self.model: ModelReference | None = None
         self.ttl_s = settings.max_ttl_s
         self.cause = ""
         self.epitaph = ""
@@ -410,22 +413,24 @@ class CodeWorker(Worker):
         frames = [(file[:FRAME], line[:FRAME], name[:FRAME]) for file, line, name in own_frames(trace)]
         place = f" at {frames[-1][0]}:{frames[-1][1]} in {frames[-1][2]}" if frames else ""
         self._code = self._code or bool(frames)
+        whose = "session's" if self.model is None else "model's"
         if self._error is None:
             self.cause = "exit" if code >= 0 else _name(code)
             kind: type[MXNetError] = UserCodeError if self._code else WorkerDiedError
             reason = "it broke off its connection" if self._cut and -code == signal.SIGKILL else reason_of(code)
-            what = f"the session's own code ended its process ({reason}){place}"
+            what = f"the {whose} own code ended its process ({reason}){place}"
             if not self._code:
-                what = f"the session's process ended ({reason})"
+                what = f"the {whose} process ended ({reason})"
         else:
             kind = type(self._error)
-            what = f"the session's own code {self._error.message}{place}: its process was ended"
-        self.epitaph = f"session {self.session} is gone: {what}; make a new session"
+            what = f"the {whose} own code {self._error.message}{place}: its process was ended"
+        remedy = "make a new session" if self.model is None else "it is started again: try again in a moment"
+        self.epitaph = f"session {self.session} is gone: {what}; {remedy}" if self.model is None else what
         detail: dict[str, Any] = {"ended": True}
         if frames:
             lines = [f'  File "{file}", line {line}, in {name}\n' for file, line, name in frames]
             detail["traceback"] = "".join(["Traceback (most recent call last):\n", *lines])
-        return kind(f"{what}; make a new session", detail=detail)
+        return kind(f"{what}; {remedy}", detail=detail)
 
     def _close(self) -> None:
         self._page.close()

@@ -28,6 +28,7 @@ from ..stores import NO_STORES, Stores
 from .bounded_json import read_bounded
 from .code_answers import LARGEST_ERROR, read_opened, read_state
 from .code_memory import PROCESS_BYTES, CodeMemory
+from .code_models import CodeModels
 from .code_worker import CodeWorker, code_environment, own_packages
 from .confine import unreadable
 from .orphans import User, end_leftovers, end_strays
@@ -92,6 +93,7 @@ class CodeWorkers:
         self._spares: list[CodeWorker] = []
         self._taken: dict[str, tuple[str, CodeWorker, dict[str, Any]]] = {}
         self._opening = 0
+        self.models = CodeModels(settings, self.take, self.quota)
         self._memory = CodeMemory(settings, books, self._alive, self.workers)
         self._busy = asyncio.Event()
         self._ended_sessions: FIFOCache[str, tuple[str, str]] = FIFOCache(REMEMBERED)
@@ -166,8 +168,13 @@ class CodeWorkers:
         return {f"code{i}": worker.memory()[0] for i, worker in enumerate(self.workers())}
 
     def workers(self) -> list[CodeWorker]:
-        """The workers that have a session."""
-        return [worker for _, worker, _ in self._taken.values()]
+        """The workers that have a session or a model."""
+        return [*(worker for _, worker, _ in self._taken.values()), *self.models.workers()]
+
+    @property
+    def sessions(self) -> int:
+        """The number of sessions."""
+        return len(self._taken)
 
     def device_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One row for each device with the memory of all sessions with code, as `GET /v1/devices` has it.
@@ -246,6 +253,22 @@ class CodeWorkers:
             raise InternalError("the session's own process: the server's log has the reason") from None
         return opened
 
+    async def take(self) -> CodeWorker:
+        """A process for a model, which is ready.
+
+        Raises:
+            QuotaError: the server has too many.
+            NotReadyError: the process did not start.
+        """
+        self._check_capacity()
+        self._opening += 1
+        try:
+            worker = await self._take()
+        finally:
+            self._opening -= 1
+        self._busy.set()
+        return worker
+
     async def adopt(self, request: RawRequest, id: str, device: str, nbytes: int, image: int) -> CodeWorker:
         """Continue a shared worker's session in a process of its own.
 
@@ -282,7 +305,7 @@ class CodeWorkers:
     def _check_capacity(self) -> None:
         """QuotaError when there may be no further session with a process of its own."""
         most = self._settings.code_sessions
-        if len(self._taken) + self._opening >= most:
+        if len(self.workers()) + self._opening >= most:
             raise QuotaError(
                 f"sessions: expected at most {most} of all owners that may bring code, got one more: "
                 'ask for one that takes none ({"code": false}, or OPBOX_CODE=0 for the Python client), or try again '
@@ -433,13 +456,17 @@ class CodeWorkers:
                 return
             self._ended_sessions[worker.session] = (taken[0], worker.epitaph)
             self._books.session_ended(taken[0], worker.session, worker.epitaph)
+        elif worker.model is not None:
+            self.models.ended(worker)
         elif not worker.stopping:
             self._failures += 1
             if self._started:  # before, whoever starts the server is told
                 _log.error("a spare process ended", pid=worker.pid, reason=worker.reason)
-        if worker.cause and not worker.stopping and worker.session is not None:
+        name = worker.session if worker.model is None else worker.model.name
+        if worker.cause and not worker.stopping and name is not None:
             self.deaths[worker.cause] += 1
-            _log.warning("a code process ended", session=worker.session, cause=worker.cause, why=worker.epitaph)
+            whose = "session" if worker.model is None else "model"
+            _log.warning("a code process ended", **{whose: name}, cause=worker.cause, why=worker.epitaph)
         self._do(asyncio.to_thread(worker.clean_up), "cleaning")
         self._keep_spares()
 
@@ -462,7 +489,7 @@ class CodeWorkers:
                 known.add(self._template.pid)
             strays = end_strays(known, kill=not self._users)
             # What a stray leaves becomes a child of this process when that has ended, and not before.
-            if not strays and not self._taken and not any(task.get_name() == "cleaning" for task in self._tasks):
+            if not strays and not self.workers() and not any(task.get_name() == "cleaning" for task in self._tasks):
                 self._busy.clear()
 
     async def _measure(self) -> None:

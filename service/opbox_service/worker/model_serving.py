@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Coroutine, Iterator
+import time
+from collections import Counter, defaultdict
+from collections.abc import Collection, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
+from pydantic import BaseModel
 
-from opbox_protocol.errors import MXNetError, NotReadyError, error_from_json
+from opbox_protocol.errors import InternalError, MXNetError, NotReadyError, error_from_json
 
-from ..carriers import RawRequest
+from ..carriers import RawRequest, RawResponse
 from ..models.overrides import ModelOverride, write_override
 from ..models.reference import ModelKey, ModelReference
 from ..models.repository import ModelRepository
 from ..models.shared_memory import SharedMemory
 from ..routes.route import Route
+from ..routes.served_models import DescribedModel, ModelFigures
 from ..settings import SCOPES
+from .bounded_json import read_bounded
 from .pool import WorkerPool
 
 __all__ = ["ModelServing"]
 
 SERVER = "\0server"
-"""The owner of calls that load models: nobody's name begins so."""
+"""The owner of calls that load models of the server's folder: nobody's name begins so."""
+ANSWER_BYTES = 1 << 20
+"""Maximum bytes of what a model's own process says of it."""
 _log = structlog.get_logger("opbox.models")
 
 
@@ -60,29 +67,48 @@ class ModelServing:
         self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._calls: Counter[ModelKey] = Counter()
         self._retired: set[ModelKey] = set()
+        self._deaths: defaultdict[ModelKey, list[float]] = defaultdict(list)
         self._tasks: set[asyncio.Task[None]] = set()
         self._private: dict[str, TemporaryDirectory[str]] = {}
 
     async def load_all(self) -> None:
-        """Load every model of the folder. What cannot be loaded is in the log and in the index."""
+        """Load every model of the folder and every published one. What cannot be loaded is in the log and the index."""
         try:
             names = self.repository.names()
         except NotReadyError as error:
             _log.error("models are not loaded", reason=str(error))
-            return
+            names = []
         for name in names:
             try:
                 await self.load(name)
             except MXNetError as error:
                 _log.error("a model is not loaded", model=name, reason=str(error))
+        for name in await asyncio.to_thread(self.repository.published_names):
+            await self._load_latest(name)
 
-    async def load(self, name: str, override: ModelOverride | None = None) -> None:
+    async def _load_latest(self, name: str) -> None:
+        """Load a published model: its newest version, or the newest of those before it that can be loaded."""
+        without: set[int] = set()
+        while True:
+            try:
+                await self.load(name, without)
+            except MXNetError as error:
+                _log.error("a model is not loaded", model=name, reason=str(error))
+            else:
+                return
+            rest = set(await asyncio.to_thread(self.repository.versions, name)) - without
+            if len(rest) < 2:
+                return
+            without.add(max(rest))
+
+    async def load(self, name: str, without: Collection[int] = (), override: ModelOverride | None = None) -> None:
         """Load the versions of a model that its files ask for, and serve them instead of others.
 
         A version that cannot be loaded leaves the one serving that was there.
 
         Args:
-            name: of the model.
+            name: of the model; a published one's as every owner may say it.
+            without: versions that count as absent.
             override: what takes the place of its own files, until it is loaded again.
 
         Raises:
@@ -93,7 +119,7 @@ class ModelServing:
             if override is not None and override.files:
                 private = await asyncio.to_thread(write_override, override)
             try:
-                await self._load(name, override, private)
+                await self._load_versions(name, without, override, private)
             except BaseException:
                 if private is not None and not self._is_served_from(name, private.name):
                     await asyncio.to_thread(private.cleanup)
@@ -104,20 +130,27 @@ class ModelServing:
             if previous is not None:
                 await asyncio.to_thread(previous.cleanup)
 
-    async def _load(self, name: str, override: ModelOverride | None, private: TemporaryDirectory[str] | None) -> None:
+    async def _load_versions(
+        self,
+        name: str,
+        without: Collection[int],
+        override: ModelOverride | None,
+        private: TemporaryDirectory[str] | None,
+    ) -> None:
         """Load a model's versions, from a private folder where there is one."""
         try:
             folder = None if private is None else Path(private.name)
-            references = await asyncio.to_thread(self.repository.find, name, override, folder)
+            references = await asyncio.to_thread(self.repository.find, name, without, override, folder)
         except MXNetError as error:
-            if name in await asyncio.to_thread(self.repository.names):
+            published = self.repository.owner_of(name) is not None
+            if published or name in await asyncio.to_thread(self.repository.names):
                 self.repository.refuse(name, str(error))
             raise
         failures = []
         for reference in references:
             self.repository.begin(reference)
             try:
-                metadata = await self._ask(self._prepare, reference)
+                metadata = await self._load(reference)
             except MXNetError as error:
                 self.repository.fail(reference, str(error))
                 failures.append(error)
@@ -139,6 +172,36 @@ class ModelServing:
         while self._private:
             self._private.popitem()[1].cleanup()
 
+    async def _load(self, reference: ModelReference) -> dict[str, Any]:
+        """Have a version loaded; its inputs and outputs."""
+        request = _request(self._prepare, reference)
+        response = await self._pool.prepare(request, partial(self._ended, reference))
+        metadata: dict[str, Any] = _read(response, reference, DescribedModel)
+        return metadata
+
+    def _ended(self, reference: ModelReference, reason: str) -> None:
+        """The process of a model has ended: start another, later if it ends again and again."""
+        _log.warning("the process of a model ended; starting another", model=reference.name, reason=reason)
+        self._spawn(self._revive(reference, reason))
+
+    async def _revive(self, reference: ModelReference, reason: str) -> None:
+        while reference in self.repository.serving():
+            self.repository.fail(reference, reason)
+            now = time.monotonic()
+            deaths = self._deaths[reference.key] = [at for at in self._deaths[reference.key] if now - at < 60] + [now]
+            await asyncio.sleep(min(10.0, 0.5 * max(0, len(deaths) - 3)))
+            try:
+                metadata = await self._load(reference)
+            except MXNetError as error:
+                reason = str(error)
+            else:
+                if reference in self.repository.serving():
+                    self.repository.succeed(reference, metadata)
+                else:
+                    await self._drop_others(reference.name)
+                return
+        self._deaths.pop(reference.key, None)
+
     async def unload(self, name: str) -> None:
         """Serve a model no more.
 
@@ -153,12 +216,19 @@ class ModelServing:
 
     async def statistics(self, owner: str) -> list[dict[str, Any]]:
         """The figures of every version that an owner may call."""
-        return [answer["statistics"] for _, answer in await self._figures_of(owner)]
+        return [
+            {**answer["statistics"], "name": self.repository.name_for(reference.name, owner)}
+            for reference, answer in await self._figures_of(owner)
+        ]
 
     async def summaries(self, owner: str) -> list[dict[str, Any]]:
         """Device, size and traffic of every version that an owner may call."""
         return [
-            {"name": reference.name, "version": str(reference.version), **answer["summary"]}
+            {
+                "name": self.repository.name_for(reference.name, owner),
+                "version": str(reference.version),
+                **answer["summary"],
+            }
             for reference, answer in await self._figures_of(owner)
         ]
 
@@ -167,22 +237,18 @@ class ModelServing:
         answers = []
         for reference in self.repository.serving(owner):
             with suppress(MXNetError):
-                answers.append((reference, await self._ask(self._figures, reference)))
+                answers.append((reference, await self._ask(self._figures, reference, form=ModelFigures)))
         return answers
 
-    async def _ask(self, route: Route, reference: ModelReference, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _ask(
+        self,
+        route: Route,
+        reference: ModelReference,
+        body: dict[str, Any] | None = None,
+        form: type[BaseModel] | None = None,
+    ) -> Any:
         """The answer of the worker that has a model."""
-        path = route.path.replace("{model}", reference.name)
-        text = json.dumps(body or {}).encode()
-        request = RawRequest(route, {"model": reference.name}, path, SERVER, SCOPES, "models", text, model=reference)
-        response = await self._pool.call(request)
-        try:
-            answer: dict[str, Any] = json.loads(bytes(response.body))
-        finally:
-            response.release()
-        if response.status != 200:
-            raise error_from_json(response.status, answer)
-        return answer
+        return _read(await self._pool.call(_request(route, reference, body)), reference, form)
 
     async def _drop_others(self, name: str) -> None:
         """Have a model's worker drop the versions that are neither served nor in use."""
@@ -191,6 +257,7 @@ class ModelServing:
         keys = [*serving, *(key for key in self._retired if key[0] == name)]
         with suppress(MXNetError):  # the worker has ended, and has nothing of it any more
             await self._ask(self._drop, ModelReference(name, 0, "", "", {}), {"keep": keys})
+        self._pool.keep_models(name, set(keys))
 
     @contextmanager
     def using(self, request: RawRequest) -> Iterator[None]:
@@ -217,3 +284,30 @@ class ModelServing:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _request(route: Route, reference: ModelReference, body: dict[str, Any] | None = None) -> RawRequest:
+    """A call of the server's own, for a model."""
+    path = route.path.replace("{model}", reference.name)
+    owner, text = reference.owner or SERVER, json.dumps(body or {}).encode()
+    return RawRequest(route, {"model": reference.name}, path, owner, SCOPES, "models", text, model=reference)
+
+
+def _read(response: RawResponse, reference: ModelReference, form: type[BaseModel] | None) -> Any:
+    """What a worker answered; code that came with a model may answer anything, so that its answer is checked.
+
+    Raises:
+        MXNetError: the error that the answer tells.
+    """
+    try:
+        answer = read_bounded(response.body, ANSWER_BYTES) if reference.code else json.loads(bytes(response.body))
+        if response.status == 200 and form is not None and reference.code:
+            answer = form.model_validate(answer, strict=True).model_dump()
+    except ValueError as error:
+        _log.error("a model's own process answered what it cannot", model=reference.name, reason=str(error)[:1000])
+        raise InternalError("the model's own process: the server's log has the reason") from None
+    finally:
+        response.release()
+    if response.status != 200:
+        raise error_from_json(response.status, answer)
+    return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime
+from ..models.reference import ModelKey
 
 __all__ = ["Stats", "WorkerPool"]
 
@@ -68,6 +70,17 @@ class WorkerPool(Protocol):
 
     async def call(self, request: RawRequest) -> RawResponse:
         """Make a call, and release its body. MXNetError when it could not be made or brought to an end."""
+
+    async def prepare(self, request: RawRequest, on_end: Callable[[str], None]) -> RawResponse:
+        """Load a model, in a process of its own where it brings code.
+
+        Args:
+            request: of the route that loads models.
+            on_end: called with the reason when that process ends and the model was still to be served.
+        """
+
+    def keep_models(self, name: str, keys: Collection[ModelKey]) -> None:
+        """End the processes of a model's versions that are not among these."""
 
     def sessions_of(self, owner: str) -> int:
         """Return the number of an owner's sessions."""

@@ -155,7 +155,7 @@ class WorkerProcess:
         with self._account_lock:
             self._send_reports()
             ended = [(id, reason) for id, _, reason in self._engine.sessions.take_ended()]
-            memory = {(owner, device): nbytes for owner, device, nbytes in self._engine.sessions.memory()}
+            memory = {(owner, device): nbytes for owner, device, nbytes in self._engine.memory()}
             changed = [(*key, n) for key, n in memory.items() if self._memory_sent.get(key, 0) != n]
             changed += [(*key, 0) for key in self._memory_sent if key not in memory]
             self._memory_sent = memory

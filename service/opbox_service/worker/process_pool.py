@@ -15,6 +15,7 @@ import os
 import time
 import zlib
 from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
 from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
+from ..models.reference import ModelKey, ModelReference
 from ..routes.route import RunsOn
 from ..session.moving import MovedError
 from ..session.sessions import no_such, not_yours
@@ -176,10 +178,18 @@ class ProcessPool:
             request.release()
             raise
 
+    async def prepare(self, request: RawRequest, on_end: Callable[[str], None]) -> RawResponse:
+        if request.model is None or not request.model.code:
+            return await self.call(request)
+        return await self._code.models.open(request, on_end)
+
+    def keep_models(self, name: str, keys: Collection[ModelKey]) -> None:
+        self._code.models.keep_only(name, keys)
+
     def stats(self) -> Stats:
         workers = self._all()
         memory = [worker.memory() for worker in workers]
-        sessions = len(self._code.workers())
+        sessions = self._code.sessions
         return Stats(
             sessions=sum(worker.sessions for worker in workers) + sessions,
             restarts=self.restarts,
@@ -221,7 +231,7 @@ class ProcessPool:
             if isinstance(request.worker, Worker):
                 return request.worker
             if request.model is not None:
-                return self._model_worker(request.model.name)
+                return self._model_worker(request.model)
             return self._next_worker(request.owner)
         id = request.parameters["id"]
         caller = None if request.route.all_owners else request.owner
@@ -251,8 +261,11 @@ class ProcessPool:
         self._turn += 1
         return ready[self._turn % len(ready)]
 
-    def _model_worker(self, name: str) -> Worker:
+    def _model_worker(self, reference: ModelReference) -> Worker:
         """The worker that has a model: the same one for as long as it runs."""
+        name = reference.name
+        if reference.code:
+            return self._code.models.worker_of(reference)
         worker = self._workers[zlib.crc32(name.encode()) % len(self._workers)]
         if not worker.ready:
             raise NotReadyError(f"model {name!r}: its worker is starting: try again in a moment")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -24,6 +24,7 @@ from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
 from ..memory_shares import HOST
+from ..models.reference import ModelKey
 from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED
 from ..settings import Settings
@@ -196,6 +197,12 @@ class ThreadPool:
             self._look()
         return response
 
+    async def prepare(self, request: RawRequest, on_end: Callable[[str], None]) -> RawResponse:
+        return await self.call(request)
+
+    def keep_models(self, name: str, keys: Collection[ModelKey]) -> None:
+        """Do nothing: no model has a process of its own."""
+
     def _start(self, work: Callable[[], None]) -> None:
         self._threads.submit(work)
 
@@ -248,7 +255,7 @@ class ThreadPool:
                 self._books.history.report(owner, id, ReportedMetrics(*report))
             for id, owner, reason in engine.sessions.take_ended():
                 self._books.session_ended(owner, id, reason)
-            self._books.take_memory(self, engine.sessions.memory())
+            self._books.take_memory(self, engine.memory())
 
     async def _sweep(self) -> None:
         swept = time.monotonic()
