@@ -7,7 +7,8 @@
     async with mx.serve.AsyncClient("http://gpu-box:8000", token="…") as client:
         outputs = await client.model("digits")(data=images)
 
-They use nothing but the Open Inference Protocol, so they call the models of any server that speaks it.
+They use nothing but the Open Inference Protocol, so they call the models of any server that speaks it. Only `publish`
+and `remove` need an opbox server.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from .foreign import host_values, is_array
 from .http import HttpTransport
 from .http_messages import ReadReply
 from .model_messages import encode_json, encode_request, read_object, read_outputs
+from .publishing import publish_call, remove_call
 
 if TYPE_CHECKING:
     import httpx
@@ -103,6 +105,49 @@ class Client:
         """
         reply = self._transport.exchange("POST", routes.REPOSITORY_INDEX, *encode_json({}), read_object)
         return _rows(reply)
+
+    def publish(
+        self,
+        name: str,
+        files: Sequence[str | os.PathLike[str]] | Mapping[str, bytes],
+        *,
+        to: str | Sequence[str] = (),
+        version: int | None = None,
+        config: str | os.PathLike[str] | None = None,
+    ) -> dict[str, Any]:
+        """Publish a model onto an opbox server, or a further version of one of yours. It is served when this returns.
+
+        The version before serves until then, and goes on if this one cannot be loaded.
+
+        Args:
+            name: letters, digits, dashes and underlines. Other owners call it "OWNER.NAME".
+            files: a NAME-symbol.json and its .params, or an .onnx file; if wanted a .txt file with a class's name on
+                each line. Paths, or the bytes by the file's name. A NAME-ops.json beside a symbol's path goes with it.
+            to: the owners who may call it beside you, or "everyone".
+            version: its number, larger than those before; by default the next.
+            config: the path of a model.toml.
+
+        Returns:
+            `name`, `full_name`, `version`, `bytes` and `callers`.
+
+        Raises:
+            BadRequestError, ShapeError, …: why it cannot be served.
+            StorageError: your quota is used up, or the server's disk.
+            FileError: a file cannot be read.
+
+        Example:
+            >>> client.publish("lenet", ["lenet-symbol.json", "lenet-0012.params"], to="everyone")["version"]
+            '1'
+        """
+        return self._transport.call(*publish_call(name, files, to, version, config)).header
+
+    def remove(self, name: str, version: int | None = None) -> None:
+        """Remove a model that you published, or one version of it: the version before serves again.
+
+        Raises:
+            NotFoundError: you have published no such model or version.
+        """
+        self._transport.call(*remove_call(name, version))
 
 
 Exchange = tuple[str, str, Mapping[str, str], Sequence[Any], ReadReply]
@@ -339,6 +384,22 @@ class AsyncClient:
     async def models(self) -> list[dict[str, Any]]:
         """Return the models of the server; see `Client.models`."""
         return _rows(await self._server.exchange("POST", routes.REPOSITORY_INDEX, *encode_json({}), read_object))
+
+    async def publish(
+        self,
+        name: str,
+        files: Sequence[str | os.PathLike[str]] | Mapping[str, bytes],
+        *,
+        to: str | Sequence[str] = (),
+        version: int | None = None,
+        config: str | os.PathLike[str] | None = None,
+    ) -> dict[str, Any]:
+        """Publish a model onto an opbox server; see `Client.publish`."""
+        return (await self._server.call(*publish_call(name, files, to, version, config))).header
+
+    async def remove(self, name: str, version: int | None = None) -> None:
+        """Remove a model that you published, or one version of it; see `Client.remove`."""
+        await self._server.call(*remove_call(name, version))
 
 
 class AsyncModel:

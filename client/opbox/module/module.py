@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from opbox_protocol.signal_shield import whole
 
+from .. import connection
 from ..base import user_level, value_text
 from ..checkpoint import checkpoint_file, load_checkpoint
 from ..context import Context, context_or_current
@@ -16,6 +18,7 @@ from ..foreign import is_array
 from ..initializer import Uniform
 from ..io import DataDesc
 from ..optimizer import Optimizer, Updater
+from ..publishing import CONFIG_FILE, publish_call
 from .base_module import BaseModule
 from .binding import Binding, merged
 from .executor_group import DataParallelExecutorGroup
@@ -23,6 +26,7 @@ from .feed import label_value
 from .names import ArgumentNames
 from .nan_watch import OutputWatch
 from .parameters import Parameters
+from .publishing import config_of, contents
 from .showing import html
 from .training import Training
 from .updates import create_kvstore
@@ -197,6 +201,48 @@ class Module(BaseModule):
             state_name = checkpoint_file(prefix, epoch, "states")
             self.save_optimizer_states(state_name)
             logging.info("optimizer states written: %s", state_name)
+
+    def publish(
+        self,
+        name: str,
+        to: str | Sequence[str] = (),
+        version: int | None = None,
+        config: str | os.PathLike[str] | None = None,
+    ) -> dict[str, Any]:
+        """Publish the symbol and its parameters as a model of the server, which serves it when this returns.
+
+        Args:
+            name: letters, digits, dashes and underlines. Other owners call it "OWNER.NAME".
+            to: the owners who may call it beside you, or "everyone".
+            version: its number, larger than those before; by default the next.
+            config: the path of a model.toml; by default the shapes and types that the module is bound to, of any
+                number of examples.
+
+        Returns:
+            `name`, `full_name`, `version`, `bytes` and `callers`.
+
+        Raises:
+            AssertionError: the module has no parameters yet.
+            NotFoundError: the engine is in this process, and serves no models.
+            StorageError: your quota on the server is used up.
+
+        Example:
+            >>> mod.fit(train, num_epoch=10)
+            >>> mod.publish("lenet", to="everyone")["full_name"]
+            'ann.lenet'
+        """
+        if not self.params_initialized:
+            raise AssertionError("publish: expected a module with parameters, got none: call init_params or fit first")
+
+        def write(prefix: str) -> None:
+            self._symbol.save(f"{prefix}-symbol.json")
+            self.save_params(f"{prefix}.params")
+
+        files = contents(write)
+        if config is None and self.binded:
+            files[CONFIG_FILE] = config_of(self.data_shapes)
+        call = publish_call(name, files, to, version, config)
+        return connection.transport().call(*call).header
 
     def save_optimizer_states(self, fname: str) -> None:
         """Write the optimizer's states to a file (see `optimizer.Updater.get_states`)."""
