@@ -10,9 +10,9 @@ import pytest
 
 from tests.contract.live import Live
 from tests.models.folders import convolutional, perceptron, save
+from tests.models.uploads import INPUT, QUOTA
 
 PATIENCE_S = 120.0
-INPUT = "[inputs.data]\nshape = [-1, 4]\n"
 
 
 @pytest.fixture(scope="package")
@@ -65,6 +65,24 @@ def address_of(live: Live) -> str:
     return next(line for line in live.process.stdout if line.startswith("gRPC: ")).removeprefix("gRPC: ").strip()
 
 
+@pytest.fixture(scope="package")
+def shared(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server with a worker, a state directory and models of its own, to which owners publish."""
+    live = Live(
+        "process",
+        tmp_path_factory.mktemp("server"),
+        OPBOX_MODELS=str(folder),
+        OPBOX_STATE_DIR=str(tmp_path_factory.mktemp("state")),
+        OPBOX_MAX_MODEL_BYTES=str(QUOTA),
+    )
+    until = time.monotonic() + PATIENCE_S
+    while index(live).get(("plain", "1"), ("", ""))[0] != "READY":
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    yield live
+    assert live.stop() == 0
+
+
 def index(server: Live, owner: str = "ann") -> dict[tuple[str, str], tuple[str, str]]:
     """State and reason by model and version."""
     rows = server.clients[owner].post("/v2/repository/index").json()
@@ -77,3 +95,11 @@ def loaded(server: Live) -> None:
     while any(reason == "not loaded" or state == "LOADING" for state, reason in index(server).values()):
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def remove_all(server: Live, owner: str) -> None:
+    """Remove all that an owner has published."""
+    client = server.clients[owner]
+    names = {row["name"] for row in client.get("/v1/models").json()["models"] if row["owner"] == owner}
+    for name in names:
+        assert client.delete(f"/v1/models/{name}").status_code == 200

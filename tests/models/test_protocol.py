@@ -346,8 +346,10 @@ def test_the_command(server: Live) -> None:
     infer(server, "plain", in_json())
     title, head, *lines = opbox().splitlines()
     assert " ready" in title
-    assert head.lower().split()[:4] == ["model", "version", "state", "device"]
-    assert [line.split()[:4] for line in lines if line.startswith("plain")] == [["plain", "1", "READY", "cpu"]]
+    assert head.lower().split()[:4] == ["model", "version", "state", "owner"]
+    assert [line.split()[:5] for line in lines if line.startswith("plain ")] == [
+        ["plain", "1", "READY", "everyone", "cpu"]
+    ]
     assert any(line.startswith("broken") and "expected one NAME-symbol.json" in line for line in lines)
     rows = {row["name"]: row for row in json.loads(opbox("--json"))["models"]}
     assert rows["plain"]["requests"] > 0

@@ -22,6 +22,7 @@ from opbox_protocol.routes import (
     BLOCKS,
     CUDA_MEMORY_REGION,
     DATASET,
+    LISTED_MODEL,
     MODEL_BACKWARD,
     MODEL_INFER,
     MODEL_LOAD,
@@ -53,7 +54,7 @@ REFUSED = {
 }
 """Statuses where nothing is under way, saved or registered, and shared memory is off."""
 OF_MODELS = (MODEL_INFER, MODEL_VERSION_INFER, MODEL_BACKWARD, MODEL_VERSION_BACKWARD)
-AS_IN_THE_EXAMPLES = (BLOCKS, BLOCK_PATH, DATASET, *OF_MODELS)
+AS_IN_THE_EXAMPLES = (BLOCKS, BLOCK_PATH, DATASET, LISTED_MODEL, *OF_MODELS)
 AS_IN_THE_EXAMPLES += (SYSTEM_MEMORY_REGION + "/register", CUDA_MEMORY_REGION + "/register")
 
 
@@ -234,7 +235,7 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
             .replace("{drawing}", "folded")
             .replace("{block}", BLOCK)
             .replace("{dataset}", "digits")
-            .replace("{model}", "plain")
+            .replace("{model}", "sum" if route.path.startswith(PUBLISHED_MODEL) else "plain")
             .replace("{version}", "1")
             .replace("{file}", "swagger-ui.css" if route.path.startswith("/docs") else "main.js")
         )
@@ -242,7 +243,11 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
             with client.stream("GET", path) as stream:
                 assert stream.headers["content-type"] == route.media_type
             continue  # it has no end
-        if "{model}" in route.path:
+        if route.method == "DELETE" and route.path.startswith(PUBLISHED_MODEL):
+            assert client.put(PUBLISHED_MODEL.format(model="sum"), json=bodies[PUBLISHED_MODEL]).status_code == 200
+            number = client.get("/v2/models/sum").json()["versions"][0]
+            path = path.replace("/versions/1", f"/versions/{number}")
+        elif "{model}" in route.path:
             assert client.post(MODEL_LOAD.format(model="plain")).status_code == 200
         answer = client.request(route.method, path, json=bodies.get(route.path) if route.method != "DELETE" else None)
         refused = REFUSED.get((route.method, route.path))
