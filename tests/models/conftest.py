@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -75,10 +75,7 @@ def shared(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         OPBOX_STATE_DIR=str(tmp_path_factory.mktemp("state")),
         OPBOX_MAX_MODEL_BYTES=str(QUOTA),
     )
-    until = time.monotonic() + PATIENCE_S
-    while index(live).get(("plain", "1"), ("", ""))[0] != "READY":
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: index(live).get(("plain", "1"), ("", ""))[0] == "READY")
     yield live
     assert live.stop() == 0
 
@@ -103,3 +100,11 @@ def remove_all(server: Live, owner: str) -> None:
     names = {row["name"] for row in client.get("/v1/models").json()["models"] if row["owner"] == owner}
     for name in names:
         assert client.delete(f"/v1/models/{name}").status_code == 200
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 import opbox as mx
 from opbox_protocol.errors import BadRequestError, ForbiddenError, MXNetError, UserCodeError
 from tests.contract.live import TOKENS, Live
-from tests.models.conftest import PATIENCE_S, remove_all
+from tests.models.conftest import remove_all, wait_until
 from tests.models.uploads import packed
 
 
@@ -90,22 +89,17 @@ def test_it_runs_in_a_process_of_its_own(
     (output,) = bob.model("py.twice")(data=X).values()
     np.testing.assert_array_equal(output, 2 * X + 1)
     assert py.model("twice").metadata()["inputs"][0]["name"] == "data"
-    assert row_of(shared, "py.twice")["requests"] == 1
+    wait_until(lambda: row_of(shared, "py.twice")["requests"] == 1)  # it is counted once it is answered
     with pytest.raises(MXNetError, match="no 55, please"):
         bob.model("py.twice")(data=np.full(3, 55, np.float32))
     assert process in shared.code_workers()
     # A further version has another process, and the first one's ends.
     assert py.publish("twice", files)["version"] == "2"
-    until = time.monotonic() + PATIENCE_S
-    while process in shared.code_workers():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: process not in shared.code_workers())
     (output,) = py.model("twice")(data=X).values()
     np.testing.assert_array_equal(output, 2 * X + 1)
     py.remove("twice")
-    while set(shared.code_workers()) - before:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not set(shared.code_workers()) - before)
 
 
 def test_it_is_started_again(shared: Live, py: mx.serve.Client, bob: mx.serve.Client, files: dict[str, bytes]) -> None:

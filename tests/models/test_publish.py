@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +27,7 @@ from opbox_service.accounting.accounts import Accounts
 from opbox_service.models.model_store import FileModels, Publication, public_name
 from opbox_service.settings import Settings
 from tests.contract.live import TOKENS, Live
-from tests.models.conftest import PATIENCE_S, remove_all
+from tests.models.conftest import PATIENCE_S, remove_all, wait_until
 from tests.models.folders import FEATURES, expected, perceptron
 from tests.models.uploads import INPUT, QUOTA, files, packed
 
@@ -84,13 +83,14 @@ def test_a_model_is_its_owners_until_it_is_shared(shared: Live, ann: mx.serve.Cl
 
 
 def test_memory_is_the_owners(shared: Live, ann: mx.serve.Client) -> None:
-    before = shared.json("GET", "/v1/usage").header["now"]["memory_bytes"]
+    def used() -> int:
+        nbytes: int = shared.json("GET", "/v1/usage").header["now"]["memory_bytes"]
+        return nbytes
+
+    wait_until(lambda: used() == 0)  # what other tests removed
     ann.publish("net", files())
     check(ann, "net")
-    until = time.monotonic() + PATIENCE_S
-    while shared.json("GET", "/v1/usage").header["now"]["memory_bytes"] <= before:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: used() > 0)
     assert shared.json("GET", "/v1/usage").header["quotas"]["model_bytes"] == QUOTA
 
 
@@ -288,10 +288,7 @@ def test_it_is_whole_after_a_kill_amid_an_upload(tmp_path: Path) -> None:
     (draft / "net-symbol.json").write_text("{")  # as it is when a server ends amid writing
     second = Live("none", tmp_path, **state)
     with mx.serve.Client(second.url, TOKENS["bob"]) as client:
-        until = time.monotonic() + PATIENCE_S
-        while not client.model("ann.net").ready():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(client.model("ann.net").ready)
         check(client, "ann.net")
     assert second.stop() == 0
 
