@@ -48,12 +48,12 @@ def publish_call(
     if version is not None:
         header["version"] = version
     tensors = {file: np.frombuffer(content, np.uint8) for file, content in contents.items()}
-    return "PUT", routes.PUBLISHED_MODEL.format(model=quote(name, safe="")), header, tensors
+    return "PUT", routes.LISTED_MODEL.format(model=quote(name, safe="")), header, tensors
 
 
 def remove_call(name: str, version: int | None = None) -> tuple[str, str]:
     """The method and path of the call that removes a published model, or one version of it."""
-    path = routes.PUBLISHED_MODEL if version is None else routes.PUBLISHED_VERSION
+    path = routes.LISTED_MODEL if version is None else routes.LISTED_VERSION
     return "DELETE", path.format(model=quote(name, safe=""), version=version)
 
 

@@ -67,7 +67,7 @@ def test_examples_work_as_they_stand(server: Live, document: dict[str, Any], met
         opened = client.post("/v1/sessions", json={}).json()["id"]
         parameters = {"{id}": opened, "{block}": BLOCK, "{dataset}": "digits", "{model}": "plain", "{version}": "1"}
         parameters["{region}"] = "images"
-        if path.startswith(paths.PUBLISHED_MODEL):
+        if path.startswith(paths.LISTED_MODEL):
             parameters["{model}"] = "sum"
         elif "{model}" in path:
             server.clients["boss"].post(paths.MODEL_LOAD.format(model="plain")).raise_for_status()

@@ -235,7 +235,7 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
             .replace("{drawing}", "folded")
             .replace("{block}", BLOCK)
             .replace("{dataset}", "digits")
-            .replace("{model}", "sum" if route.path.startswith(PUBLISHED_MODEL) else "plain")
+            .replace("{model}", "sum" if route.path.startswith(LISTED_MODEL) else "plain")
             .replace("{version}", "1")
             .replace("{file}", "swagger-ui.css" if route.path.startswith("/docs") else "main.js")
         )
@@ -243,8 +243,8 @@ def test_answers_are_what_their_models_say(client: httpx.Client) -> None:
             with client.stream("GET", path) as stream:
                 assert stream.headers["content-type"] == route.media_type
             continue  # it has no end
-        if route.method == "DELETE" and route.path.startswith(PUBLISHED_MODEL):
-            assert client.put(PUBLISHED_MODEL.format(model="sum"), json=bodies[PUBLISHED_MODEL]).status_code == 200
+        if route.method == "DELETE" and route.path.startswith(LISTED_MODEL):
+            assert client.put(LISTED_MODEL.format(model="sum"), json=bodies[LISTED_MODEL]).status_code == 200
             number = client.get("/v2/models/sum").json()["versions"][0]
             path = path.replace("/versions/1", f"/versions/{number}")
         elif "{model}" in route.path:

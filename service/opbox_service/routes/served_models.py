@@ -361,7 +361,7 @@ def load(place: Place, call: Call, done: Done) -> None:
 
     async def work() -> None:
         override = await asyncio.to_thread(override_of, parameters) if parameters else None
-        await place.served_models.load(name, override=override)
+        await place.served_models.load(name, override)
 
     place.begin(work(), done)
 

@@ -91,7 +91,7 @@ class ModelServing:
         without: set[int] = set()
         while True:
             try:
-                await self.load(name, without)
+                await self.load(name, without=without)
             except MXNetError as error:
                 _log.error("a model is not loaded", model=name, reason=str(error))
             else:
@@ -101,15 +101,15 @@ class ModelServing:
                 return
             without.add(max(rest))
 
-    async def load(self, name: str, without: Collection[int] = (), override: ModelOverride | None = None) -> None:
+    async def load(self, name: str, override: ModelOverride | None = None, *, without: Collection[int] = ()) -> None:
         """Load the versions of a model that its files ask for, and serve them instead of others.
 
         A version that cannot be loaded leaves the one serving that was there.
 
         Args:
             name: of the model; a published one's as every owner may say it.
-            without: versions that count as absent.
             override: what takes the place of its own files, until it is loaded again.
+            without: versions that count as absent.
 
         Raises:
             MXNetError: why a version was not loaded.
