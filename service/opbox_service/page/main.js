@@ -116,6 +116,14 @@ async function follow() {
   }
 }
 
+// A browser has few connections for a server: a page that is left gives its own back, and takes one if it is shown again.
+window.addEventListener("pagehide", () => {
+  stream?.abort();
+  stream = null;
+});
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted && token.get()) follow();
+});
 document.getElementById("sign-out").addEventListener("click", () => signOut());
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
