@@ -30,9 +30,10 @@ from .dataset_store import FileDatasets
 from .models.repository import ModelRepository
 from .models.shared_memory import SharedMemory
 from .routes.health import ServedModels
+from .routes.model_table import DROP_MODELS, MODEL_FIGURES, PREPARE_MODEL
 from .routes.page import TAG as PAGE
 from .routes.route import RouteTable
-from .routes.table import DROP_MODELS, MODEL_FIGURES, PREPARE_MODEL, ROUTES
+from .routes.table import ROUTES
 from .settings import Scope, Settings
 from .stores import open_stores
 from .worker.model_publishing import ModelPublishing

@@ -18,8 +18,10 @@ from .models import Body
 if TYPE_CHECKING:
     from ..carriers import Call, Done, Rest
 
-__all__ = ["Handler", "Route", "RouteTable", "RunsOn", "require_scope"]
+__all__ = ["RUN_ERRORS", "Handler", "Route", "RouteTable", "RunsOn", "require_scope"]
 
+RUN_ERRORS = (400, 404, 413, 422, 499, 501, 504, 507)
+"""Statuses of the errors of routes that run a graph."""
 METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")
 RECENT_PATHS = 1024
 """Number of matched paths to remember: those of active sessions."""

@@ -14,7 +14,7 @@ from opbox_protocol.errors import NotReadyError
 
 from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..models.reference import ModelKey, ModelReference
-from ..routes.table import PREPARE_CODE
+from ..routes.model_table import PREPARE_CODE
 from ..settings import Settings
 from .code_worker import CodeWorker
 
