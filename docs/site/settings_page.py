@@ -7,7 +7,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from opbox_service.settings import OwnerTerms, Settings, Token
+from opbox_service.owner_terms import OwnerTerms, Token
+from opbox_service.settings import Settings
 
 __all__ = ["page"]
 

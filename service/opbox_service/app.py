@@ -29,12 +29,13 @@ from .checkpoint_store import FileCheckpoints
 from .dataset_store import FileDatasets
 from .models.repository import ModelRepository
 from .models.shared_memory import SharedMemory
+from .owner_terms import Scope
 from .routes.health import ServedModels
 from .routes.model_table import DROP_MODELS, MODEL_FIGURES, PREPARE_MODEL
 from .routes.page import TAG as PAGE
 from .routes.route import RouteTable
 from .routes.table import ROUTES
-from .settings import Scope, Settings
+from .settings import Settings
 from .stores import open_stores
 from .worker.model_publishing import ModelPublishing
 from .worker.model_serving import ModelServing

@@ -18,7 +18,7 @@ from opbox_protocol.strict_json import NonFinite
 
 from .buffers import Lease
 from .logs import Exceptions
-from .settings import SCOPES, Scope
+from .owner_terms import SCOPES, Scope
 from .stages import Stage
 from .task import Task
 

@@ -17,8 +17,9 @@ from opbox_protocol.errors import NotFoundError, NotReadyError, StorageError, Un
 
 from .accounting.accounts import Accounts
 from .owner_locks import OwnerLocks
+from .owner_terms import LARGER_QUOTA
 from .sealed_files import pieces_of
-from .settings import LARGER_QUOTA, Settings
+from .settings import Settings
 from .state_dir import sync_folder
 
 __all__ = [

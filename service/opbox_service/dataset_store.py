@@ -28,8 +28,9 @@ from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, St
 from .accounting.accounts import Accounts
 from .dataset_documents import BLOCK_NAME, DatasetDocument, check_blocks
 from .owner_locks import OwnerLocks
+from .owner_terms import LARGER_QUOTA
 from .sealed_files import pieces_of
-from .settings import LARGER_QUOTA, Settings
+from .settings import Settings
 from .state_dir import StateFolder
 from .validation import validate
 

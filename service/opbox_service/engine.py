@@ -32,6 +32,7 @@ from .dataset_store import DatasetStore, datasets_of
 from .device_time import DeviceTimes
 from .memory_shares import HOST, device_bytes, gpu_bytes
 from .models.model_host import ModelHost
+from .owner_terms import SCOPES, Scope
 from .quota import NO_LIMIT, Ledger
 from .routes.health import ServedModels
 from .routes.models import Body
@@ -43,7 +44,7 @@ from .session.code_policy import UNWATCHED, CodePolicy
 from .session.moving import read_image
 from .session.session import ServerSession
 from .session.sessions import Sessions
-from .settings import SCOPES, Scope, Settings
+from .settings import Settings
 from .stateless.graph_cache import GraphCache
 from .stateless.graph_runner import GraphRunner, check_device
 from .stateless.recent_headers import RecentHeaders

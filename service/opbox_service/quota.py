@@ -14,7 +14,7 @@ from opbox_ops.backend import Backend
 from opbox_protocol.errors import GoneError, QuotaError
 
 from .memory_shares import HOST
-from .settings import LARGER_QUOTA
+from .owner_terms import LARGER_QUOTA
 
 __all__ = ["NO_LIMIT", "Allocation", "Budget", "Ledger", "MeteredBackend"]
 

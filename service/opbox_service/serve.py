@@ -42,11 +42,12 @@ from .api.middleware import Middleware
 from .api.tls import Certificate
 from .api.tls_listener import TlsListener
 from .app import create_app
+from .environment import check_environment
 from .listening import allow_open_files, listen, notify
 from .logs import configure
 from .memory_shares import within_machine
 from .selfcheck.first_use import start_check
-from .settings import SECRETS, Settings, check_environment
+from .settings import SECRETS, Settings
 from .token_hashes import new_token
 from .validation import explain
 from .worker.orphans import adopt_strays

@@ -3,188 +3,33 @@
     OPBOX_HOST=0.0.0.0 OPBOX_TOKEN=… OPBOX_MAX_BODY_BYTES=268435456 opbox serve
 
 Structured ones are JSON: OPBOX_TOKENS='[{"name": "ann", "token": "…", "scopes": ["run"]}]', and so is the file that
-OPBOX_TOKENS_FILE names. A variable OPBOX_… that is no setting stops the server at its start (`check_environment`).
+OPBOX_TOKENS_FILE names. A variable OPBOX_… that is no setting stops the server at its start (`environment`).
 """
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from opbox_protocol.errors import BadRequestError
+from .owner_terms import DEFAULT_OWNER, SCOPES, Scope, Token
 
-from .token_hashes import SHA256, ScryptHash, sha256_of
+__all__ = ["SECRETS", "Settings"]
 
-__all__ = [
-    "DEFAULT_OWNER",
-    "LARGER_QUOTA",
-    "SCOPES",
-    "SECRETS",
-    "UPLOADS",
-    "OwnerName",
-    "OwnerTerms",
-    "Scope",
-    "Settings",
-    "Token",
-    "check_environment",
-    "check_owner_name",
-]
-
-Scope = Literal["run", "upload-python", "upload-cuda", "metrics", "admin"]
-SCOPES: frozenset[Scope] = frozenset({"run", "upload-python", "upload-cuda", "metrics", "admin"})
-UPLOADS: frozenset[Scope] = frozenset({"upload-python", "upload-cuda"})
 SECRETS = frozenset({"token", "tokens", "ssl_keyfile_password"})
 """Settings that are no options, as everybody on the machine can read a program's options, and that no worker gets."""
 GIB = 1 << 30
 MAX_WORKERS = 64
-MAX_OWNER_NAME = 128
-DEFAULT_OWNER = "default"
-"""Whose the token with every scope is."""
-LARGER_QUOTA = "ask the server's administrator for a larger quota (owners in OPBOX_TOKENS_FILE)"
-"""What an error advises when a quota is used up."""
-
-
-ELSEWHERE = frozenset(
-    {
-        "URL",
-        "TIMEOUT",
-        "PATIENCE",
-        "CODE",
-        "COMPRESS",
-        "DEBUG",
-        "RUNTIME_DIR",
-        "COMPUTE_LEVEL",
-        "UNWRITTEN",
-        "C_KERNELS",
-        "CACHE_DIR",
-        "PROGRESS",
-        "REPORT",
-        "DATASETS",
-        "DISABLE",
-        "CUBINS",
-        "CUDNN",
-        "CUDNN_TUNE",
-        "ALLOW_TF32",
-        "ONEDNN",
-        "MNIST",
-        "ORACLE_PYTHON",
-        "PRETEND_GPU",
-        "TEST_REQUIRE_GPU",
-        "TEST_REQUIRE_TORCH",
-        "TEST_SKIPS",
-        "TEST_SLICE",
-        "TORCH_PYTHON",
-    }
-)
-"""Variables (after OPBOX_) that the client, the operators or the tests read, and the server does not."""
-_ORCHESTRATED = re.compile(r"OPBOX_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT_\d+_(TCP|UDP)\w*)")
-"""Variables that Kubernetes and old Docker links add for a service called opbox."""
 
 
 def _cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
-
-
-def check_owner_name(name: str) -> str:
-    """Return the name of an owner; ValueError if it is none: it is written into logs, and hashed as UTF-8."""
-    if not 1 <= len(name) <= MAX_OWNER_NAME or not name.isprintable():
-        raise ValueError(f"1 to {MAX_OWNER_NAME} printable characters")
-    return name
-
-
-def _check_sha256(text: str) -> str:
-    if not re.fullmatch(SHA256, text):
-        raise ValueError("64 digits of 0-9 and a-f")
-    return text
-
-
-def _check_scrypt(text: str) -> str:
-    ScryptHash.parse(text)
-    return text
-
-
-OwnerName = Annotated[str, Field(min_length=1, max_length=MAX_OWNER_NAME), AfterValidator(check_owner_name)]
-
-
-class Token(BaseModel):
-    """A bearer token, or its hash: `name` owns the sessions made with it; tokens with one name share them."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: OwnerName
-    token: SecretStr | None = Field(default=None, min_length=8)
-    sha256: Annotated[str, AfterValidator(_check_sha256)] | None = Field(
-        default=None, description="SHA-256 of a random token, in the token's place."
-    )
-    scrypt: Annotated[str, AfterValidator(_check_scrypt)] | None = Field(
-        default=None, description="$scrypt$… of a token that somebody chose, in the token's place."
-    )
-    scopes: frozenset[Scope] = frozenset({"run"})
-    weight: float | None = Field(
-        default=None, gt=0, le=1000, description="The owner's share of a worker's time, relative to others."
-    )
-    expires: AwareDatetime | None = Field(
-        default=None, description="When the token expires, with its time zone: 2030-01-31T12:00:00Z."
-    )
-
-    @model_validator(mode="after")
-    def _is_one(self) -> Token:
-        if sum(secret is not None for secret in (self.token, self.sha256, self.scrypt)) != 1:
-            raise ValueError("one of token, sha256 and scrypt")
-        return self
-
-    def hashed(self) -> Token:
-        """Return the token with its hash in the place of its text."""
-        if self.token is None:
-            return self
-        return self.model_copy(update={"token": None, "sha256": sha256_of(self.token.get_secret_value())})
-
-
-class OwnerTerms(BaseModel):
-    """Quotas, weight and urgency of one owner; missing fields have the settings' values."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    weight: float | None = Field(
-        default=None, gt=0, le=1000, description="Share of a worker's time, relative to others."
-    )
-    urgency: int | None = Field(
-        default=None, ge=0, le=7, description="Urgency of requests without one; 4 to 7 run later."
-    )
-    sessions: int | None = Field(default=None, ge=0, description="Maximum number of sessions.")
-    session_bytes: int | None = Field(default=None, ge=1 << 16, description="Maximum device memory of a session.")
-    memory_bytes: int | None = Field(
-        default=None, ge=1 << 16, description="Maximum memory of all sessions on a device."
-    )
-    worker_seconds: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="Seconds of workers' time in a day (UTC); 0: no limit."
-    )
-    in_flight: int | None = Field(default=None, ge=1, description="Maximum number of requests at a time.")
-    buffer_bytes: int | None = Field(
-        default=None, ge=1 << 16, description="Maximum bytes of bodies and answers in transfer."
-    )
-    checkpoints: int | None = Field(default=None, ge=0, description="Maximum number of checkpoints.")
-    checkpoint_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of all checkpoints.")
-    dataset_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of stored datasets.")
-    model_bytes: int | None = Field(default=None, ge=0, description="Maximum bytes of published models' files.")
 
 
 class Settings(BaseSettings):
@@ -597,27 +442,3 @@ class Settings(BaseSettings):
             max_ttl_s=1e9,
             deadline_s=1e6,
         )
-
-
-def check_environment(names: Iterable[str]) -> None:
-    """Refuse variables that look like settings and are none, as a misspelt limit would be no limit.
-
-    Args:
-        names: of the environment's variables.
-
-    Raises:
-        BadRequestError: one that begins with OPBOX_ and that nothing reads; the nearest one that there is.
-
-    Example:
-        >>> check_environment(["OPBOX_WORKER"])
-        Traceback (most recent call last):
-        BadRequestError: OPBOX_WORKER: expected a setting of opbox, got an unknown name: did you mean OPBOX_WORKERS?
-    """
-    known = ELSEWHERE | {name.upper() for name in Settings.model_fields}
-    for name in sorted(names):
-        prefix, _, rest = name.upper().partition("OPBOX_")
-        if prefix or not rest or rest in known or _ORCHESTRATED.fullmatch(name.upper()):
-            continue
-        near = difflib.get_close_matches(rest, known, 1, 0.7)
-        remedy = f"did you mean OPBOX_{near[0]}?" if near else "see opbox serve --help, and unset it"
-        raise BadRequestError(f"{name}: expected a setting of opbox, got an unknown name: {remedy}")

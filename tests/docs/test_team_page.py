@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opbox_service.api.token_files import read_tokens
-from opbox_service.settings import check_environment
+from opbox_service.environment import check_environment
 from opbox_service.token_hashes import sha256_of
 from tests.link.nginx import NGINX, needs_nginx, write_configuration
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import opbox as mx
-from opbox_service.settings import check_environment
+from opbox_service.environment import check_environment
 from tests.contract.live import TOKENS, Live
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md"

@@ -12,8 +12,8 @@ from typing import Any
 
 from opbox_protocol.errors import MXNetError
 from opbox_service.carriers import RawRequest, RawResponse
+from opbox_service.owner_terms import SCOPES
 from opbox_service.routes.table import ROUTES
-from opbox_service.settings import SCOPES
 from opbox_service.worker.code_worker import CodeWorker
 
 __all__ = ["COMMANDS", "ID", "OPENED", "SESSION", "CodePeer", "answer", "message"]

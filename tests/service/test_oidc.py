@@ -20,7 +20,8 @@ from opbox_protocol.errors import AuthenticationError, BadRequestError, Forbidde
 from opbox_service.accounting.accounts import Accounts
 from opbox_service.api.caller import Identity
 from opbox_service.api.identity import Tokens
-from opbox_service.settings import SCOPES, Settings
+from opbox_service.owner_terms import SCOPES
+from opbox_service.settings import Settings
 from opbox_service.token_hashes import sha256_of
 
 from .jwks import AUDIENCE, ISSUER, JwksServer, claims, jwk, part, private_key, sign

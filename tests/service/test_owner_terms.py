@@ -18,8 +18,9 @@ from opbox_service.accounting.books import Books
 from opbox_service.accounting.usage import seconds_to_tomorrow
 from opbox_service.api.identity import Tokens
 from opbox_service.api.token_files import read_tokens
+from opbox_service.owner_terms import OwnerTerms, Token
 from opbox_service.quota import Ledger
-from opbox_service.settings import OwnerTerms, Settings, Token
+from opbox_service.settings import Settings
 
 SECRET = "a-secret-token"
 ANN: dict[str, Any] = {"name": "ann", "token": SECRET}

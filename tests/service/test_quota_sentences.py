@@ -10,8 +10,9 @@ import pytest
 
 from opbox_protocol.errors import QuotaError
 from opbox_service.engine import Engine
+from opbox_service.environment import check_environment
 from opbox_service.routes.table import ROUTES
-from opbox_service.settings import Settings, check_environment
+from opbox_service.settings import Settings
 
 MIB = 1 << 20
 

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from opbox_protocol.errors import BadRequestError
 from opbox_service import serve
-from opbox_service.settings import SECRETS, Settings, check_environment
+from opbox_service.environment import check_environment
+from opbox_service.settings import SECRETS, Settings
 
 
 def test_an_empty_token_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ from opbox_protocol.errors import AuthenticationError, NotReadyError
 from opbox_service.accounting.accounts import Accounts
 from opbox_service.api.chosen_tokens import MAX_OF_ADDRESS, ChosenTokens
 from opbox_service.api.identity import CALLERS, Tokens
-from opbox_service.settings import SCOPES, Settings, Token
+from opbox_service.owner_terms import SCOPES, Token
+from opbox_service.settings import Settings
 from opbox_service.token_hashes import ScryptHash, new_token, sha256_of
 
 RANDOM = "opbox_a-random-token-that-nobody-guesses"

@@ -20,8 +20,9 @@ from opbox_service import json_text
 from opbox_service.carriers import RawRequest, RawResponse
 from opbox_service.codec import limits_of, serve
 from opbox_service.engine import Engine
+from opbox_service.owner_terms import SCOPES
 from opbox_service.routes.table import ROUTES
-from opbox_service.settings import SCOPES, Settings
+from opbox_service.settings import Settings
 from tests.fuzzing import FUZZ
 from tests.service.test_graph_fuzz import one_sentence
 

@@ -20,8 +20,9 @@ from opbox_service.accounting.accounts import Accounts
 from opbox_service.accounting.books import Books
 from opbox_service.carriers import RawRequest, RawResponse
 from opbox_service.device_time import DeviceTimes
+from opbox_service.owner_terms import SCOPES
 from opbox_service.routes.table import ROUTES
-from opbox_service.settings import SCOPES, Settings
+from opbox_service.settings import Settings
 from opbox_service.worker import owner_workers, template
 from opbox_service.worker.code_worker import CodeWorker
 from opbox_service.worker.code_workers import CodeWorkers

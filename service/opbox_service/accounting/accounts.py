@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..settings import LARGER_QUOTA, OwnerTerms, Settings
+from ..owner_terms import LARGER_QUOTA, OwnerTerms
+from ..settings import Settings
 
 __all__ = ["USUAL_URGENCY", "Account", "Accounts", "too_many_sessions"]
 

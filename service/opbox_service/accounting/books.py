@@ -16,7 +16,8 @@ from ..carriers import OwnerQuota
 from ..device_time import DeviceTime
 from ..logs import Logger
 from ..memory_shares import HOST
-from ..settings import LARGER_QUOTA, Settings
+from ..owner_terms import LARGER_QUOTA
+from ..settings import Settings
 from .accounts import Accounts, too_many_sessions
 from .audit import AuditLog
 from .history import SessionHistory

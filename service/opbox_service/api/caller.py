@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from ..owner_terms import Scope
 from ..routes.route import require_scope
-from ..settings import Scope
 
 __all__ = ["Identity"]
 

@@ -16,9 +16,10 @@ from opbox_protocol.errors import MXNetError
 from ..accounting.history import SessionHistory
 from ..carriers import RawRequest
 from ..json_text import write
+from ..owner_terms import Scope
 from ..routes.health import server_metadata
 from ..routes.route import RouteTable
-from ..settings import Scope, Settings
+from ..settings import Settings
 from ..worker.pool import WorkerPool
 from .traffic import Traffic
 

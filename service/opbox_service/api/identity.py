@@ -22,7 +22,8 @@ from pydantic import SecretStr
 from opbox_protocol.errors import AuthenticationError, BadRequestError
 
 from ..accounting.accounts import Accounts
-from ..settings import DEFAULT_OWNER, SCOPES, Settings, Token
+from ..owner_terms import DEFAULT_OWNER, SCOPES, Token
+from ..settings import Settings
 from .caller import Identity
 from .chosen_tokens import ChosenTokens
 from .token_files import TokensFile, read_token, read_tokens, stamp_of

@@ -12,7 +12,8 @@ import jwt
 
 from opbox_protocol.errors import AuthenticationError, BadRequestError, ForbiddenError, NotReadyError
 
-from ..settings import Settings, check_owner_name
+from ..owner_terms import check_owner_name
+from ..settings import Settings
 from .caller import Identity
 from .oidc_keys import ALGORITHMS, IssuerKeys, SigningKey
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from opbox_protocol.errors import BadRequestError, NotFoundError
 
-from ..settings import SCOPES, Token
+from ..owner_terms import SCOPES, Token
 from ..token_hashes import ScryptHash, new_token, sha256_of
 from .token_files import parse_tokens, read_tokens
 

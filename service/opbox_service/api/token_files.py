@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from opbox_protocol.errors import BadRequestError
 
-from ..settings import OwnerName, OwnerTerms, Token
+from ..owner_terms import OwnerName, OwnerTerms, Token
 from ..validation import explain
 
 __all__ = ["MAX_CHOSEN", "TokensFile", "parse_tokens", "read_token", "read_tokens", "stamp_of"]

@@ -11,7 +11,7 @@ from pydantic import Field
 from opbox_ops.backend import Backend
 from opbox_ops.compute import Array
 
-from ..settings import Scope
+from ..owner_terms import Scope
 from ..validation import Expected, InPieces, Strict
 
 if TYPE_CHECKING:

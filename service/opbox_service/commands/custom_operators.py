@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from ..settings import Scope
+from ..owner_terms import Scope
 from ..stateless.inference import ShapeQuery, TypeQuery, infer_shapes, infer_types
 from .array_table import ArrayTable
 from .command import Command, Exchange

@@ -10,7 +10,7 @@ from opbox_ops.compute import Array
 from opbox_ops.rtc import read_kernel
 from opbox_protocol.errors import BadRequestError
 
-from ..settings import Scope
+from ..owner_terms import Scope
 from ..validation import Expected, Strict
 from .array_table import WRITES_TO_INPUT, ArrayTable, KernelEntry
 from .command import Command, Exchange, Id, IdsByName

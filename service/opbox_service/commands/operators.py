@@ -15,7 +15,7 @@ from opbox_ops.update.together import steps_together
 from opbox_protocol.errors import BadRequestError
 
 from ..executor import CallForm, form_of
-from ..settings import Scope
+from ..owner_terms import Scope
 from ..validation import InPieces, RandomSeed, Strict
 from .array_table import ArrayTable
 from .command import ID_END, Attrs, Command, Exchange, Id, Ids, IdsOrNone, TypedCommand

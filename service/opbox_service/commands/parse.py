@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from opbox_protocol.errors import BadRequestError, ForbiddenError, LimitError
 from opbox_protocol.excerpt import excerpt
 
-from ..settings import Scope
+from ..owner_terms import Scope
 from ..validation import explain, first_error
 from . import (
     arrays,

@@ -25,7 +25,8 @@ from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError,
 
 from ..accounting.accounts import Accounts
 from ..owner_locks import OwnerLocks
-from ..settings import LARGER_QUOTA, Settings
+from ..owner_terms import LARGER_QUOTA
+from ..settings import Settings
 from ..state_dir import StateFolder, sync_folder
 from .model_config import CONFIG_FILE, read_config
 from .model_files import ONNX, OPERATORS, PARAMS, SYMBOL, find_files

@@ -23,7 +23,7 @@ from ..dataset_store import FileDatasets
 from ..models.overrides import ModelOverride
 from ..models.repository import ModelRepository
 from ..models.shared_memory import SharedMemory
-from ..settings import Scope
+from ..owner_terms import Scope
 
 if TYPE_CHECKING:
     from ..worker.model_publishing import ModelPublishing

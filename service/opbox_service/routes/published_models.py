@@ -12,7 +12,7 @@ from opbox_protocol.errors import BadRequestError, NotFoundError
 from ..carriers import Answer, Call, Done
 from ..models.model_files import OPERATORS
 from ..models.model_store import MAX_VERSION, Publication
-from ..settings import OwnerName
+from ..owner_terms import OwnerName
 from ..validation import Expected
 from .health import Place, books_of
 from .models import Tensor, TensorBody

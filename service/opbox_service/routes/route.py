@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from opbox_protocol.errors import ForbiddenError, NotFoundError
 
-from ..settings import Scope
+from ..owner_terms import Scope
 from .models import Body
 
 if TYPE_CHECKING:

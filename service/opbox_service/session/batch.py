@@ -15,7 +15,7 @@ from opbox_protocol.errors import BadRequestError
 
 from ..carriers import Answer, AnswerLimit, Done, Tensors
 from ..commands import TypedCommand
-from ..settings import Scope
+from ..owner_terms import Scope
 from ..task import Task
 
 __all__ = ["Batch"]

@@ -21,8 +21,8 @@ from opbox_protocol.errors import BadRequestError, MXNetError
 
 from ..commands.checkpoint_file import Datatype, Size
 from ..commands.table_image import TableImage
+from ..owner_terms import Scope
 from ..sealed_files import map_sealed, write_sealed
-from ..settings import Scope
 from ..validation import FieldList, Strict, validate
 
 __all__ = ["MOVED", "MovedError", "SessionHeader", "read_image", "write_image"]

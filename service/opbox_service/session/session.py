@@ -38,8 +38,9 @@ from ..commands.command import Exchange
 from ..commands.table_image import TableImage, pack, unpack
 from ..dataset_store import DatasetStore, OwnersDatasets
 from ..device_time import DeviceTimes
+from ..owner_terms import SCOPES, Scope
 from ..quota import Budget
-from ..settings import SCOPES, Scope, Settings
+from ..settings import Settings
 from ..stateless.graph_cache import GraphCache
 from ..task import Task, current, running
 from .batch import NO_LIMIT, Batch

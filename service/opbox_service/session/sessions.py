@@ -21,8 +21,9 @@ from ..commands.table_image import TableImage
 from ..dataset_store import DatasetStore
 from ..device_time import DeviceTimes
 from ..memory_shares import HOST
+from ..owner_terms import SCOPES, UPLOADS, Scope
 from ..quota import Ledger
-from ..settings import SCOPES, UPLOADS, Scope, Settings
+from ..settings import Settings
 from ..stateless.graph_cache import GraphCache
 from .code_policy import CodePolicy
 from .moving import MovedError, SessionHeader

@@ -21,9 +21,10 @@ from ..accounting.books import Books
 from ..carriers import OwnerQuota, RawRequest, RawResponse
 from ..device_time import DeviceTimes
 from ..memory_shares import HOST
+from ..owner_terms import SCOPES, UPLOADS
 from ..routes.sessions import SessionState
 from ..session.sessions import ended_by_admin
-from ..settings import SCOPES, UPLOADS, Settings
+from ..settings import Settings
 from ..stores import NO_STORES, Stores
 from .bounded_json import read_bounded
 from .code_answers import LARGEST_ERROR, read_opened, read_state

@@ -24,9 +24,9 @@ from ..models.overrides import ModelOverride, write_override
 from ..models.reference import ModelKey, ModelReference
 from ..models.repository import ModelRepository
 from ..models.shared_memory import SharedMemory
+from ..owner_terms import SCOPES
 from ..routes.route import Route
 from ..routes.served_models import DescribedModel, ModelFigures
-from ..settings import SCOPES
 from .bounded_json import read_bounded
 from .pool import WorkerPool
 

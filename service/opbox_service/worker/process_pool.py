@@ -32,10 +32,11 @@ from ..checkpoint_store import FileCheckpoints
 from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
 from ..models.reference import ModelKey, ModelReference
+from ..owner_terms import UPLOADS
 from ..routes.route import RunsOn
 from ..session.moving import MovedError
 from ..session.sessions import no_such, not_yours
-from ..settings import UPLOADS, Settings
+from ..settings import Settings
 from ..stores import NO_STORES, Stores
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers

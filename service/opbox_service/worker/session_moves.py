@@ -19,9 +19,9 @@ from opbox_protocol.errors import GoneError, InternalError, MXNetError, NotReady
 
 from ..buffers import Lease
 from ..carriers import RawRequest
+from ..owner_terms import SCOPES
 from ..routes.table import ROUTES
 from ..sealed_files import Descriptor
-from ..settings import SCOPES
 from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
 from .worker import Worker
