@@ -11,7 +11,7 @@ from opbox_ops import registry
 from opbox_ops.cuda.cubins import OPTIONS
 from opbox_ops.cuda.kernel import KERNELS as OWN
 from opbox_ops.cuda.kernel import KernelTemplate
-from opbox_ops.cuda.nvrtc import CompileError, compile_cuda, missing
+from opbox_ops.cuda.nvrtc import ARCHITECTURES, CompileError, compile_cuda, compile_for, missing
 from opbox_ops.rtc import decorate
 from opbox_ops.rtc.options import checked_options
 from opbox_ops.rtc.translate import for_nvrtc
@@ -19,6 +19,8 @@ from tests.rtc.test_emulator import REDUCE
 from tests.rtc.test_rtc import AXPY
 from tests.rtc.texts import KERNELS, REFUSED
 
+from .machine_code import THREE_WAY_MINMAX, functions_with
+from .test_machine_code import LATER, WITH_THREE_WAY_MINMAX
 from .texts import elementwise_kernels, scripts, texts_in
 
 pytestmark = [pytest.mark.nvrtc, pytest.mark.skipif(missing() is not None, reason=missing() or "")]
@@ -41,8 +43,11 @@ def test_update_operators(name: str) -> None:
 @pytest.mark.parametrize("kernel", OWN, ids=lambda kernel: kernel.name)
 def test_kernels_of_our_own(kernel: KernelTemplate) -> None:
     assert kernel.types
+    allowed = {kernel.name} & WITH_THREE_WAY_MINMAX.keys()
     for dtype in kernel.types:
-        assert compile_cuda(kernel.source(dtype), (*OPTIONS, *kernel.options)), dtype
+        for architecture in ARCHITECTURES:
+            code, _ = compile_for(architecture, kernel.source(dtype), (*OPTIONS, *kernel.options))
+            assert architecture not in LATER or functions_with(THREE_WAY_MINMAX, code) <= allowed, dtype
 
 
 def test_there_are_kernels_to_compile() -> None:

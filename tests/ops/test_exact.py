@@ -53,6 +53,21 @@ def test_a_difference_of_products(device: str, fused: bool, monkeypatch: pytest.
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("device", ["gpu"], indirect=True)
+@pytest.mark.parametrize("function", [np.maximum, np.minimum])
+@pytest.mark.parametrize("dtype", ["int32", "int8"])
+def test_a_negated_number_among_three(device: str, function: np.ufunc, dtype: str) -> None:
+    """CUDA's assembler makes one instruction of it, and loses the sign of `-b` (tests/nvrtc/test_machine_code.py)."""
+    a, b, c = np.array([[1, 1, -5, 3], [7, -7, 4, 100], [2, 2, -9, 1]], dtype)
+    x, y, z = (mx.sym.Variable(name) for name in "abc")
+    operator = getattr(mx.sym, function.__name__)
+    arrays = {name: mx.nd.array(array, mx.gpu(0), dtype) for name, array in zip("abc", (a, b, c), strict=True)}
+    out = operator(operator(x, -y), z).bind(mx.gpu(0), arrays).forward()[0]
+    assert out.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(out.asnumpy(), function(function(a, -b), c))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
 def test_numbers_below_the_smallest_normal_one(device: str) -> None:
     tiny = np.array([1e-40, 3e-42, 1.1754942e-38], "f")
     x = mx.nd.array(tiny, mx.gpu(0))

@@ -16,13 +16,15 @@ from pathlib import Path
 
 from .. import registry
 from .cubins import OPTIONS, cubin_name
-from .kernel import KERNELS
+from .kernel import KERNELS, KernelTemplate
 from .nvrtc import ARCHITECTURES, compile_for, missing, supported
 
 __all__ = ["build"]
 
 
-def build(folder: Path, architectures: Sequence[str] = ARCHITECTURES) -> int:
+def build(
+    folder: Path, architectures: Sequence[str] = ARCHITECTURES, kernels: Sequence[KernelTemplate] = KERNELS
+) -> int:
     """Compile what is not there yet of every kernel, for every type and architecture; how many files there are then.
 
     Raises:
@@ -30,7 +32,7 @@ def build(folder: Path, architectures: Sequence[str] = ARCHITECTURES) -> int:
     """
     registry.load()  # the families' files add their kernels
     folder.mkdir(parents=True, exist_ok=True)
-    sources = {(kernel.source(dtype), kernel.options) for kernel in KERNELS for dtype in kernel.types}
+    sources = {(kernel.source(dtype), kernel.options) for kernel in kernels for dtype in kernel.types}
     wanted = {cubin_name(*source, a): (*source, a) for source in sources for a in architectures}
 
     def make(name: str) -> None:
@@ -47,7 +49,7 @@ def build(folder: Path, architectures: Sequence[str] = ARCHITECTURES) -> int:
     return len(wanted)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], kernels: Sequence[KernelTemplate] = KERNELS) -> int:
     """Compile the kernels for the architectures that the arguments name; see the module."""
     parser = argparse.ArgumentParser(
         prog="python -m opbox_ops.cuda.build", description="Compile opbox's CUDA kernels, by NVRTC and without a GPU."
@@ -67,7 +69,8 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [name for name in architectures if name not in supported()]
     if unknown:
         parser.error(f"--architecture: expected one of {', '.join(supported())}, got {', '.join(unknown)}")
-    print(f"{build(options.folder, architectures)} kernels for {', '.join(architectures)} in {options.folder}")
+    count = build(options.folder, architectures, kernels)
+    print(f"{count} kernels for {', '.join(architectures)} in {options.folder}")
     return 0
 
 

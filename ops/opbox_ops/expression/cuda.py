@@ -72,10 +72,22 @@ _FLOATING = {
 _WHOLE = {
     "floor_divide": "{b} == 0 ? 0 : {a} / {b} - ({a} % {b} != 0 && ({a} < 0) != ({b} < 0))",
     "remainder": "{b} == 0 ? 0 : {a} % {b} + ({a} % {b} != 0 && ({a} < 0) != ({b} < 0) ? {b} : 0)",
+    "negative": "opbox_negative({a})",
 }
 _PREAMBLE = """
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
+template <class T> __device__ T opbox_negative(T a) { return -a; }
+#ifdef __CUDACC_RTC__
+// In CUDA 12.9 and 13.0 the assembler makes one instruction of max(max(a, -b), c) for sm_90 and later, without the sign
+// of b. It does not where b's bits are inverted, and 1 is added.
+template <> __device__ int opbox_negative(int a) {
+  unsigned inverted;
+  asm("not.b32 %0, %1;" : "=r"(inverted) : "r"(a));
+  return inverted + 1u;
+}
+template <> __device__ short opbox_negative(short a) { return opbox_negative(int(a)); }
+#endif
 template <class T> __device__ T opbox_modulo(T a, T b) {
   T y = fmod(a, b);
   return y != 0 && (y < 0) != (b < 0) ? y + b : y;
