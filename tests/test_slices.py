@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import skips, slices
-from tests.slices import Alternating, Call, Covering, OneIn, Turns
+from tests.slices import Alternating, Call, Covering, InTurn, OneIn, Turns
 
 TYPES, SIZES, LAYOUTS = ("f2", "f4", "f8"), (1, 2, 3), ("rows", "columns", "strided")
 CALLS = [
@@ -58,6 +58,13 @@ def test_rotation_reaches_every_test(rule: slices.Rule) -> None:
 def test_a_single_test_takes_its_turn() -> None:
     alone = [Call("tests/x.py::test_alone")]
     assert [bool(Turns(3).choose(alone, number)) for number in range(4)] == [True, False, False, True]
+
+
+def test_what_another_rule_chooses_takes_its_turn() -> None:
+    whole = Covering().choose(CALLS, 0)
+    by_slice = [InTurn(3, Covering()).choose(CALLS, number) for number in range(3)]
+    assert sorted(call.name for chosen in by_slice for call in chosen) == sorted(call.name for call in whole)
+    assert all(len(chosen) <= len(whole) / 3 + 1 for chosen in by_slice)
 
 
 def test_what_has_one_variant_always_runs() -> None:
