@@ -13,7 +13,7 @@ from ..cpu.algorithms.large_products import is_large, matmul_in_pieces
 from .cublas import batched_product
 from .precision import allow_tf32
 
-__all__ = ["matmul", "product", "takes_narrow"]
+__all__ = ["matmul", "product", "takes", "takes_narrow"]
 
 _TYPES = {
     "f": (0, 68, np.float32),
@@ -96,7 +96,7 @@ def matmul(xp: Any, a: Array, b: Array, out: Array) -> None:
     """out = a @ b, as NumPy's matmul takes them; on a GPU by cuBLAS wherever it takes the arrays as they lie."""
     if xp is np and out.ndim > 1 and is_large(a, out):
         matmul_in_pieces(a, b, out)
-    elif xp is np or not (hasattr(xp, "cuda") and _takes(a, b, out)):
+    elif xp is np or not (hasattr(xp, "cuda") and takes(a, b, out)):
         xp.matmul(a, b, out=out)
     elif out.ndim <= 3:
         shape = (1, *out.shape)[-3:]
@@ -110,10 +110,10 @@ def takes_narrow(xp: Any, a: Array, b: Array, out: Array) -> bool:
 
     `out` is then of their type, and rounded once, or float32.
     """
-    return hasattr(xp, "cuda") and a.dtype.char in _NARROW and _takes(a, b, out)
+    return hasattr(xp, "cuda") and a.dtype.char in _NARROW and takes(a, b, out)
 
 
-def _takes(a: Array, b: Array, out: Array) -> bool:
+def takes(a: Array, b: Array, out: Array) -> bool:
     """True if cuBLAS takes matrices, along up to two axes, as they lie: of types that it knows, and none empty."""
     kind = a.dtype
     return bool(

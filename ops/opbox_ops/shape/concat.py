@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from opbox_protocol.errors import ShapeError
 
-from ..compute import Arrays, OpContext, Outputs
+from ..compute import Array, Arrays, OpContext, Outputs
 from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis
 from ..params import Count, Field, Int, Params
 from ..registry import Variadic, register, register_backward
 
-__all__ = ["ConcatParams", "concat", "concat_backward", "join", "take_apart"]
+__all__ = [
+    "ConcatParams",
+    "concat",
+    "concat_backward",
+    "join",
+    "numpy_concat",
+    "numpy_concat_backward",
+    "stack",
+    "stack_backward",
+    "stacked_parts",
+    "take_apart",
+]
 
 
 class ConcatParams(Params):
@@ -118,17 +129,20 @@ def _(p: StackParams, ins: ShapeList, outs: ShapeList) -> None:
         outs.merge(0, (*common[:axis], p.num_args, *common[axis:]))
 
 
+def stacked_parts(p: StackParams, array: Array) -> list[Array]:
+    """Views of what each input is in the output, or in its gradient."""
+    axis = p.axis % array.ndim
+    return [array[(*(slice(None),) * axis, i, ...)] for i in range(p.num_args)]
+
+
 @stack.compute()
 def _(p: StackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    axis = p.axis % outputs[0].ndim
-    for i, array in enumerate(inputs):
-        ctx.xp.copyto(outputs[0][(*(slice(None),) * axis, i, ...)], array)
+    for part, array in zip(stacked_parts(p, outputs[0]), inputs, strict=True):
+        ctx.xp.copyto(part, array)
 
 
 @stack_backward.compute()
 def _(p: StackParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    (gout,) = inputs
-    axis = p.axis % gout.ndim
-    for i, out in enumerate(outputs):
+    for part, out in zip(stacked_parts(p, inputs[0]), outputs, strict=True):
         if out is not None:
-            ctx.xp.copyto(out, gout[(*(slice(None),) * axis, i, ...)])
+            ctx.xp.copyto(out, part)

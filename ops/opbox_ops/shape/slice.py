@@ -20,7 +20,7 @@ from ..params import Field, Int, OptInt, OptInts, Params
 from ..params import Shape as ShapeParam
 from ..registry import Op, register, register_backward
 
-__all__ = ["Part", "SliceParams", "length", "part_of"]
+__all__ = ["SLICES", "Part", "SliceParams", "length", "part_of", "sliced"]
 
 Part: TypeAlias = "tuple[slice, ...]"
 
@@ -154,15 +154,17 @@ def _like_part(p: SliceLikeParams, data: tuple[int, ...], like: tuple[int, ...])
     return tuple(slice(0, like[axis]) if axis in axes else slice(None) for axis in range(len(data)))
 
 
-def _part(p: Any, data: Array, inputs: Arrays) -> Part:
+def sliced(p: Any, data: Array, inputs: Arrays) -> Array:
+    """The view of data, or of its gradient, that one of these operators takes; `inputs` are the operator's."""
     if isinstance(p, SliceParams):
-        return part_of(p, data.ndim)
+        return data[part_of(p, data.ndim)]
     if isinstance(p, SliceAxisParams):
-        return _axis_part(p, data.ndim)
-    return _like_part(p, data.shape, inputs[1].shape)
+        return data[_axis_part(p, data.ndim)]
+    return data[_like_part(p, data.shape, inputs[1].shape)]
 
 
-def _declare(op: Op) -> None:
+def _declare(op: Op) -> tuple[Op, Op]:
+    """Give an operator its gradient and what they compute; return both."""
     backward = register_backward(f"_backward_{op.name}", op.params)
 
     @op.gradient
@@ -172,14 +174,16 @@ def _declare(op: Op) -> None:
 
     @op.compute()
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-        ctx.xp.copyto(outputs[0], inputs[0][_part(p, inputs[0], inputs)])
+        ctx.xp.copyto(outputs[0], sliced(p, inputs[0], inputs))
 
     @backward.compute()
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         gdata = outputs[0]
         gdata.fill(0)
-        ctx.xp.copyto(gdata[_part(p, gdata, inputs)], inputs[0])
+        ctx.xp.copyto(sliced(p, gdata, inputs), inputs[0])
+
+    return op, backward
 
 
-for _definition in (slice_op, slice_axis, slice_like):
-    _declare(_definition)
+SLICES = [_declare(definition) for definition in (slice_op, slice_axis, slice_like)]
+"""The operators and their gradients."""

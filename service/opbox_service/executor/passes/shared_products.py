@@ -1,13 +1,13 @@
 """Products that share a weight: the FullyConnected steps of an unrolled recurrent network, in few products.
 
 - Forward: steps with one weight and bias whose inputs are all there before the first of them runs become one step,
-  whose output they have as rows. Up to `ROWS` rows are put together; more are no faster.
+  whose output they have as rows. Up to `rows_limit` rows are put together; more are no faster.
 - Backward: gradients of a weight that are only summed (`_grad_add`) become one step behind the last of them, which
   reads what those steps read. Their other gradients stay where they are. Weights whose calls have the same gradients
   of their outputs share one such step, which reads them once.
 
 Values that wait for the common step live longer. It is made only where that leaves the most that is alive at once as
-it was, within `GROWTH`. On a GPU numbers of 16 bits are left as they are: their sums round after each step.
+it was, within `GROWTH`. Numbers of 16 bits are summed in float32, and on a GPU rounded after each product.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from opbox_ops.accumulation import is_narrow
 from opbox_ops.compute import LEVELS, PLAIN, ArraySpec, CallSpec, OpReq
 from opbox_ops.infer import size_of
-from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED, SharedProductParams
+from opbox_ops.nn.shared_product import ROWS, STACKED, SUMMED, SharedProductParams, rows_limit
 from opbox_ops.node import Node
 
 from ..plan import UNWANTED, Part, Plan, Step, Value
@@ -73,7 +73,7 @@ def _shared(step: Step, device: str) -> Any:
     specs = (*call.inputs, *call.outputs)
     matrix = call.outputs[0] if op is STACKED else call.inputs[0]
     dtype = matrix.dtype
-    narrow = is_narrow(dtype) and device == "cpu" and step.kernel.level != LEVELS[0]
+    narrow = is_narrow(dtype) and (device != "cpu" or step.kernel.level != LEVELS[0])
     if len(matrix.shape) != 2 or not (narrow or dtype in _TYPES):
         return None
     alike = all(spec.dtype == matrix.dtype and spec.layout == PLAIN and size_of(spec.shape) for spec in specs)
@@ -120,7 +120,7 @@ def _forward(plan: Plan, steps: list[int], replaced: dict[int, list[Step]]) -> N
             continue
         key = (*weights, size_of(step.call.inputs[0].shape[1:]))
         stack, rows = stacks.get(key), step.call.inputs[0].shape[0]
-        if stack is None or written.get(data, -1) >= stack.at or stack.rows + rows > ROWS:
+        if stack is None or written.get(data, -1) >= stack.at or stack.rows + rows > rows_limit(plan.device):
             stack = stacks[key] = _Stack(t)
             finished.append(stack)
         stack.members.append(t)
