@@ -11,7 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.contract.live import IDENTITY, Live
+import opbox as mx
+from opbox_protocol.errors import StorageError
+from tests.contract.live import IDENTITY, TOKENS, Live
+from tests.models.folders import FEATURES, expected
+from tests.models.uploads import files
 
 X = np.ones(1 << 18, np.float32)
 """1 MiB: a body of that size travels in shared memory."""
@@ -99,4 +103,24 @@ def test_a_disk_that_is_full_fails_a_checkpoint_and_nothing_else(mounted: Callab
     restored = server.session().run({"do": "restore", "name": "run"}, {"do": "fetch", "id": 1, "as": "x"})
     assert restored.status == 200, restored.header
     np.testing.assert_array_equal(restored.tensors["x"], small)
+    assert server.stop() == 0
+
+
+def test_a_disk_that_is_full_keeps_a_new_version_out_and_the_old_one_serves(
+    mounted: Callable[..., Live], tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    server = mounted(f"mount -t tmpfs -o size=1m tmpfs {state}", OPBOX_STATE_DIR=str(state))
+    x = np.ones((2, FEATURES), np.float32)
+    with mx.serve.Client(server.url, TOKENS["ann"]) as client:
+        client.publish("net", files())
+        with pytest.raises(StorageError, match=r"No space left on device.*: the versions that are there stay"):
+            client.publish("net", {**files(2.0), "labels.txt": b"class\n" * 170_000})
+        (output,) = client.model("net")(data=x).values()
+        np.testing.assert_array_equal(output, expected(x))
+        client.publish("net", files(2.0))  # nothing of the refused one takes up space
+        (output,) = client.model("net")(data=x).values()
+        np.testing.assert_array_equal(output, expected(x, 2.0))
+    trains_and_answers(server)
     assert server.stop() == 0
