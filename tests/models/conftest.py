@@ -10,6 +10,7 @@ import pytest
 
 from tests.contract.live import Live
 from tests.models.folders import convolutional, perceptron, save
+from tests.models.grpc_client import Calls, calls
 from tests.models.uploads import INPUT, QUOTA
 
 PATIENCE_S = 120.0
@@ -57,6 +58,13 @@ def server(folder: Path, private: Path, tmp_path_factory: pytest.TempPathFactory
 def grpc_address(server: Live) -> str:
     """Where that server listens for gRPC."""
     return address_of(server)
+
+
+@pytest.fixture(scope="package")
+def call(grpc_address: str) -> Iterator[Calls]:
+    """Calls that server by gRPC."""
+    with calls(grpc_address) as client:
+        yield client
 
 
 def address_of(live: Live) -> str:
