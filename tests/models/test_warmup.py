@@ -10,9 +10,10 @@ import pytest
 
 from opbox_ops.backend import backend_for
 from opbox_protocol.errors import MXNetError
-from opbox_service.models.loaded_model import LoadedModel, ServedTensor
+from opbox_service.models.loaded_model import LoadedModel
 from opbox_service.models.model_config import ModelConfig
 from opbox_service.models.model_files import find_files, read_files
+from opbox_service.models.model_signature import ServedTensor
 from opbox_service.models.warmup import Warmup, warmup_tensors
 from opbox_service.quota import Budget
 from tests.contract.live import Live

@@ -6,24 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from cachetools import LRUCache
 
 from opbox_ops.backend import Backend
-from opbox_protocol.datatypes import datatype_of, dtype_of
+from opbox_protocol.datatypes import dtype_of
 from opbox_protocol.errors import BadRequestError
 from opbox_protocol.routes import HEAD_GRAD
 
 from ..carriers import AnswerLimit
-from ..executor import Variables
 from ..graph.ir import Graph
-from ..graph.passes.infer_shape import infer_shape
-from ..graph.passes.infer_type import infer_type
 from ..quota import Budget, MeteredBackend
-from ..task import current, graph_budget
+from ..task import current
 from .batch_axis import keeps_examples
 from .batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
 from .gradients import GradientRuns
@@ -31,32 +27,16 @@ from .inner_values import InnerValues
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
 from .model_plans import KEPT_PLANS, ModelPlan, ModelPlans, PlanKind, TensorForm
+from .model_signature import ModelSignature, ServedTensor
 from .own_code import OwnCode
 from .statistics import ModelStatistics
 from .warmup import known_shapes, warmup_tensors
 
-__all__ = ["LoadedModel", "ServedTensor"]
+__all__ = ["LoadedModel", "batch_sizes"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 KEPT_CHECKS = 64
 """Number of answers to keep, for inner values and shapes that come again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServedTensor:
-    """An input or output, as the metadata has it.
-
-    Attributes:
-        shape: -1 for a length that varies; None where the rank does.
-    """
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...] | None
-
-    def to_json(self) -> dict[str, Any]:
-        """As the Open Inference Protocol has it."""
-        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape or (-1,))}
 
 
 class LoadedModel:
@@ -101,39 +81,29 @@ class LoadedModel:
     ) -> None:
         self._subject = f"model {name!r}"
         self._graph = network.graph
-        self._output_names = list(network.outputs) or network.graph.output_names
         self._backend = backend
         self._memory = memory
         self._code = code
-        graph, known = network.graph, network.graph.input_names
-        stray = [name for name in network.params if name not in known]
-        if stray:
-            raise BadRequestError(f"parameters: {stray[0]!r} is none of the graph's: expected those that it names")
-        missing = [name for name in graph.auxiliary_names if name not in network.params]
-        if missing:
-            raise BadRequestError(f"parameters: auxiliary state {missing[0]!r} is missing: save it with the arguments")
-        free = [name for name in graph.argument_names if name not in network.params]
-        unread = _labels(graph)
-        self._labels = [name for name in free if name in unread]
-        names = [name for name in free if name not in unread]
+        signature = self._signature = ModelSignature(network, config)
+        self.inputs, self.outputs, self.variables = signature.inputs, signature.outputs, signature.variables
+        self.default_outputs = signature.default_outputs
         self._budget = Budget(memory.limit, memory, "memory of the model")
         try:
             metered: Any = MeteredBackend(backend, self._budget)
             with backend.scope():
                 self._params = {name: metered.put(array) for name, array in network.params.items()}
-            self._describe(network, config, names)
         except BaseException:
             self._budget.close()
             raise
-        self._inner = InnerValues(graph, self._output_names, not config.inner_values)
+        self._inner = InnerValues(network.graph, signature.output_names, not config.inner_values)
         inside: Callable[[], AbstractContextManager[None]] = nullcontext if code is None else code.inside
-        self._plans = ModelPlans(self._params, self._labels, backend, memory, inside)
+        self._plans = ModelPlans(self._params, signature.labels, backend, memory, inside)
         types = {one.name: np.dtype(dtype_of(one.datatype)) for one in self.inputs}
         self._tells_gradients = config.inner_values
-        self._gradients = GradientRuns(self._inner, self._plans, self._params, types, self._labels, backend)
+        self._gradients = GradientRuns(self._inner, self._plans, self._params, types, signature.labels, backend)
         self._batched: LRUCache[tuple[Any, ...], bool] = LRUCache(KEPT_CHECKS)
         self._lock = threading.Lock()
-        self._axis = config.batch_axis
+        self._axis = signature.batch_axis
         self._sizes = batch_sizes(config)
         self.statistics = ModelStatistics()
         self.device = device
@@ -145,42 +115,6 @@ class LoadedModel:
             if self._axis is None:
                 raise BadRequestError("max_batch: expected 1 without a batch axis, got more: set batch_axis")
             self._batcher = Batcher(self, config.max_batch, config.max_delay_us / 1e6, config.max_queue, self._subject)
-
-    def _describe(self, network: ModelNetwork, config: ModelConfig, names: Sequence[str]) -> None:
-        """Find out what goes in and comes out."""
-        unknown = [name for name in config.inputs if name not in names]
-        if unknown:
-            raise BadRequestError(f"inputs: {unknown[0]!r}: expected one of {', '.join(names) or 'none'}")
-        shapes: dict[str, Any] = {name: array.shape for name, array in network.params.items()}
-        types: dict[str, Any] = {name: array.dtype for name, array in network.params.items()}
-        shapes |= {name: shape for name, shape in network.shapes.items() if name in names}
-        types |= {name: dtype for name, dtype in network.types.items() if name in names}
-        for name, stated in config.inputs.items():
-            if stated.shape is not None:
-                shapes[name] = tuple(stated.shape)
-            if stated.datatype is not None:
-                types[name] = dtype_of(stated.datatype)
-        graph = self._graph
-        self.variables: Variables = {name: (shapes.get(name), types.get(name)) for name in graph.input_names}
-        with graph_budget():
-            inferred = infer_shape(graph, shapes, partial=True)
-            dtypes = infer_type(graph, types, partial=True)
-        shape_of = dict(zip(graph.argument_names, inferred.arg_shapes, strict=True))
-        type_of = dict(zip(graph.argument_names, dtypes.arg_types, strict=True))
-
-        def tensor(name: str, shape: Any, dtype: Any) -> ServedTensor:
-            return ServedTensor(
-                name, datatype_of(np.dtype(dtype or np.float32)), None if shape is None else tuple(shape)
-            )
-
-        self.inputs = [tensor(name, shape_of[name], type_of[name]) for name in names]
-        outputs = zip(self._output_names, inferred.out_shapes, dtypes.out_types, strict=True)
-        self.outputs = [tensor(*output) for output in outputs]
-        self._entries = inferred.entries, dtypes.entries
-        wrong = [name for name in config.outputs or () if name not in self._output_names]
-        if wrong:
-            raise BadRequestError(f"outputs: {wrong[0]!r}: expected one of {', '.join(self._output_names[:20])}")
-        self.default_outputs = config.outputs or self._output_names
 
     def infer(
         self,
@@ -213,8 +147,9 @@ class LoadedModel:
         came = begun if task is None else task.came
         try:
             wishes.check(self._subject, came)
-            self._check(tensors, outputs)
-            examples = self._examples(tensors)
+            self._signature.check(tensors)
+            self._inner.check("output", outputs)
+            examples = self._signature.examples(tensors, alike=self._batcher is not None)
             names = self._inner.beyond_outputs(outputs)
             if self._batcher is None or examples > self._sizes[-1] or not self._keeps_examples(names, tensors):
                 try:
@@ -236,7 +171,7 @@ class LoadedModel:
             self.statistics.failed(time.monotonic() - came)
             fail(error)
 
-        key = (names, *self._shapes_of_one(tensors))
+        key = (names, *self._signature.shapes_of_one(tensors))
         self._batcher.join(
             WaitingRequest(owner, tensors, examples, bounded, count_failed, outputs, task, key, came, wishes)
         )
@@ -256,12 +191,12 @@ class LoadedModel:
                         pass  # it is kept
         for warmup in config.warmup:
             for tensors in warmup_tensors(warmup, self.inputs, self._axis, sizes):
-                self._check(tensors, ())
+                self._signature.check(tensors)
                 self._run_ahead(tensors)
 
     def _run_ahead(self, tensors: Mapping[str, Array]) -> None:
         """Run the network as for a request, which is nobody's."""
-        examples = self._examples(tensors)
+        examples = self._signature.examples(tensors, alike=self._batcher is not None)
         if self._batcher is None or examples > self._sizes[-1]:
             self._run(tensors, self.default_outputs, lambda outputs: None, AnswerLimit())
             return
@@ -301,11 +236,12 @@ class LoadedModel:
         try:
             if not self._tells_gradients:
                 raise BadRequestError("gradients: expected a model that tells them, got one with inner_values = false")
+            labels = self._signature.labels
             inputs = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEAD_GRAD)}
-            self._check({name: tensor for name, tensor in inputs.items() if name not in self._labels}, ())
-            examples = self._examples(tensors)
+            self._signature.check({name: tensor for name, tensor in inputs.items() if name not in labels})
+            examples = self._signature.examples(tensors, alike=self._batcher is not None)
             try:
-                forms = self._forms(tensors)
+                forms = self._signature.forms(tensors)
                 self._gradients.run(tensors, forms, wanted, take, limit, is_train=is_train, seed=seed)
             finally:
                 self._spend(owner, time.monotonic() - begun)
@@ -316,44 +252,17 @@ class LoadedModel:
 
     def list_outputs(self) -> tuple[list[ServedTensor], list[str], list[str]]:
         """What requests may name: outputs and inner values, in the graph's order; gradients; and labels for these."""
-        shapes, types = self._entries
-        rows = []
-        for name, entry in self._inner.entries.items():
-            number = self._graph.entry_id(entry)
-            rows.append(ServedTensor(name, datatype_of(np.dtype(types[number] or np.float32)), shapes[number]))
+        entries = self._inner.entries.items()
+        rows = [self._signature.value(name, self._graph.entry_id(entry)) for name, entry in entries]
         if not self._tells_gradients:
             return rows, [], []
-        return rows, self._gradients.names(), list(self._labels)
-
-    def _examples(self, tensors: Mapping[str, Array]) -> int:
-        """The length of the inputs' batch axis; checked where requests run together."""
-        if not self.inputs or self._axis is None:
-            return 1
-        axis, first = self._axis, self.inputs[0].name
-        if self._batcher is None:
-            shape = tensors[first].shape
-            return int(shape[axis]) if len(shape) > axis else 1
-        for one in self.inputs:
-            shape = tensors[one.name].shape
-            if len(shape) <= axis:
-                raise BadRequestError(f"input {one.name!r}: expected more than {axis} dimensions, got {len(shape)}")
-            if shape[axis] != tensors[first].shape[axis]:
-                raise BadRequestError(
-                    f"input {one.name!r}: expected {tensors[first].shape[axis]} examples, as {first!r} has, got "
-                    f"{shape[axis]}"
-                )
-        return int(tensors[first].shape[axis])
-
-    def _shapes_of_one(self, tensors: Mapping[str, Array]) -> list[tuple[int, ...]]:
-        """The inputs' shapes without the batch axis."""
-        axis = self._axis or 0
-        return [tensors[one.name].shape[:axis] + tensors[one.name].shape[axis + 1 :] for one in self.inputs]
+        return rows, self._gradients.names(), list(self._signature.labels)
 
     def _keeps_examples(self, names: tuple[str, ...], tensors: Mapping[str, Array]) -> bool:
         """Whether all these values have the batch axis, so that they may be computed for several requests at once."""
         if not names:
             return True
-        key = (names, *self._shapes_of_one(tensors))
+        key = (names, *self._signature.shapes_of_one(tensors))
         with self._lock:
             known = self._batched.get(key)
         if known is None:
@@ -375,7 +284,7 @@ class LoadedModel:
         """Run the network, or as much of it as the outputs need, on one request's tensors."""
         names = self._inner.beyond_outputs(outputs)
         computed = self._inner.names_of(names)
-        with self._running(self._forms(tensors), names) as plan:
+        with self._running(self._signature.forms(tensors), names) as plan:
             backend: Any = self._backend
             wanted = [computed.index(name) for name in outputs]
             limit.check("the outputs", [plan.bound.outputs[i] for i in wanted])
@@ -451,32 +360,6 @@ class LoadedModel:
         """A plan for inputs of such shapes and types, which computes these values, or the network's outputs."""
         return self._plans.running(self._inner.graph_of(names), PlanKind(names), forms)
 
-    def _forms(self, tensors: Mapping[str, Array]) -> dict[str, TensorForm]:
-        return {one.name: (tensors[one.name].shape, tensors[one.name].dtype) for one in self.inputs}
-
-    def _check(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> None:
-        for served in self.inputs:
-            tensor = tensors.get(served.name)
-            if tensor is None:
-                names = ", ".join(one.name for one in self.inputs)
-                raise BadRequestError(f"input {served.name!r} is missing: expected tensors named {names}")
-            datatype = datatype_of(tensor.dtype)
-            if datatype != served.datatype:
-                raise BadRequestError(f"input {served.name!r}: expected {served.datatype}, got {datatype}")
-            fits = served.shape is None or (
-                len(served.shape) == tensor.ndim
-                and all(length in (-1, got) for length, got in zip(served.shape, tensor.shape, strict=True))
-            )
-            if not fits:
-                raise BadRequestError(
-                    f"input {served.name!r}: expected shape {list(served.shape or ())}, got {list(tensor.shape)}"
-                )
-        extra = [name for name in tensors if name not in {served.name for served in self.inputs}]
-        if extra:
-            names = ", ".join(served.name for served in self.inputs) or "none"
-            raise BadRequestError(f"input {extra[0]!r} is none of the model's: expected {names}")
-        self._inner.check("output", outputs)
-
     @property
     def graph(self) -> Graph:
         """The network."""
@@ -509,15 +392,3 @@ def batch_sizes(config: ModelConfig) -> list[int]:
     """
     sizes = config.batch_sizes or [1 << power for power in range(config.max_batch.bit_length())]
     return sorted({size for size in sizes if size < config.max_batch} | {config.max_batch})
-
-
-def _labels(graph: Graph) -> set[str]:
-    """The variables that operators read as labels alone: no value of theirs counts when a network is only run."""
-    labels, others = set[str](), set[str]()
-    for node in graph.nodes:
-        if node.op is None:
-            continue
-        for name, entry in zip(node.op.input_names(node.params), node.inputs, strict=False):
-            if entry.node.op is None:
-                (labels if name == "label" else others).add(entry.node.name)
-    return labels - others

@@ -15,7 +15,7 @@ from opbox_protocol.errors import BadRequestError
 from ..validation import Strict
 
 if TYPE_CHECKING:
-    from .loaded_model import ServedTensor
+    from .model_signature import ServedTensor
 
 __all__ = ["Warmup", "WarmupInput", "known_shapes", "warmup_tensors"]
 
