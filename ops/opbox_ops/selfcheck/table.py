@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import arrays, draws, images, layers
+from . import arrays, draws, images, joins, layers
 from .row import Row
 
 __all__ = ["ROWS"]
 
-ROWS: tuple[Row, ...] = (*layers.ROWS, *arrays.ROWS, *images.ROWS, *draws.ROWS)
+ROWS: tuple[Row, ...] = (*layers.ROWS, *joins.ROWS, *arrays.ROWS, *images.ROWS, *draws.ROWS)
