@@ -15,6 +15,7 @@ __all__ = ["SWITCHES", "VARIABLE", "check", "is_off"]
 VARIABLE = "OPBOX_DISABLE"
 SWITCHES = (
     "c-kernels",
+    "convolution-products",
     "cublaslt",
     "cuda-graphs",
     "cudnn",

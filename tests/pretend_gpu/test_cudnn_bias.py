@@ -17,6 +17,7 @@ from opbox_ops.cudnn import algorithms, planned, search
 from opbox_service.executor import invoke
 from tests.cases.case import Case
 from tests.ops.harness import Run
+from tests.switches import switch_off
 
 from .replays import replayed_and_eager
 from .spy import watched
@@ -80,7 +81,8 @@ def last(arrays: list[Any]) -> list[Any]:
 
 @pytest.fixture
 def in_one_is_fastest(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is measured that the call with the bias takes less than each other."""
+    """It is measured that the call with the bias takes less than each other of cuDNN's."""
+    switch_off(monkeypatch, "convolution-products")
     monkeypatch.setenv("OPBOX_CUDNN_TUNE", "limited_workspace")
     gpu.costs.update({(ONE, 1): 0.5, **{(TWO, number): 1.0 for number in range(8)}})
 

@@ -34,22 +34,18 @@ from ..operator import Op
 from .bias import BIAS, bias_gradient, bias_parts
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits
 from .product import product
+from .window_columns import SIZES, numbers_of
 
 _MAX_COLUMNS = 1 << 30
 """Maximum number of elements of a sample's columns."""
 _THREADS = 256
-_SIZES = (
-    "int channels, int d, int h, int w, int od, int oh, int ow, int kd, int kh, int kw, "
-    "int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw"
-)
-"""Channels, then data, windows, kernel, stride, dilation and padding along three dimensions."""
 _DATA = 32 * 64 * 56 * 56
 _WHAT = "32 images of 64 channels, 56 x 56, by 3 x 3"
 
 
 COLUMNS = KernelTemplate(
     "opbox_columns",
-    f"const T *data, A *columns, int elements, int row_step, int sample_step, {_SIZES}",
+    f"const T *data, A *columns, int elements, int row_step, int sample_step, {SIZES}",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
   const int positions = od * oh * ow, position = number % positions;
@@ -66,7 +62,7 @@ COLUMNS = KernelTemplate(
 )
 COLUMNS_BACK = KernelTemplate(
     "opbox_columns_back",
-    f"const A *columns, T *gdata, int elements, {_SIZES}",
+    f"const A *columns, T *gdata, int elements, {SIZES}",
     """  const int number = blockIdx.x * blockDim.x + threadIdx.x;
   if (number >= elements) return;
   const int x = number % w + pw, y = number / w % h + ph, z = number / (w * h) % d + pd;
@@ -128,12 +124,9 @@ class _Plan:
 
     @property
     def sizes(self) -> tuple[Any, ...]:
-        """The numbers that _SIZES declares."""
+        """The numbers that SIZES declares."""
         g = self.geometry
-        lists = (g.data[2:], g.out, g.kernel, g.stride, g.dilate, g.pad)
-        fill = (1, 1, 1, 1, 1, 0)
-        padded = [(k,) * (3 - len(values)) + values for values, k in zip(lists, fill, strict=True)]
-        return tuple(np.int32(n) for n in (g.data[1], *(n for values in padded for n in values)))
+        return numbers_of(g.data[1], g.data[2:], g.out, g.kernel, (g.stride, g.dilate, g.pad))
 
     def blocks(self) -> Iterator[slice]:
         for start in range(0, self.batch, self.samples):

@@ -7,7 +7,9 @@ what cuBLAS would take for itself may not be taken during capture.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,15 @@ from .shared_libraries import load_library
 if TYPE_CHECKING:
     from ..backend.base import Admit
 
-__all__ = ["MIN_WORKSPACE_BYTES", "add_workspace", "batched_product", "drop_workspace", "workspace", "workspace_bytes"]
+__all__ = [
+    "MIN_WORKSPACE_BYTES",
+    "add_workspace",
+    "batched_product",
+    "drop_workspace",
+    "lent_workspace",
+    "workspace",
+    "workspace_bytes",
+]
 
 _WORKSPACE_BYTES = {9: 32 << 20, 10: 32 << 20}
 """By the major compute capability, as cuBLAS itself takes them; 4 MiB before."""
@@ -108,6 +118,10 @@ class _Handle:
             return MIN_WORKSPACE_BYTES
         return self.workspace_bytes
 
+    def lend(self, stream: int, memory: Any) -> None:
+        """Have products of a stream use this memory, until it is dropped."""
+        self._workspaces[stream] = memory
+
     def drop(self, stream: int) -> None:
         """Let go of a stream's workspace; the next one with its number is another stream."""
         with self._lock:
@@ -136,6 +150,18 @@ def drop_workspace(stream: int) -> None:
     _apart.pop(stream, None)
     for handle in list(_handles.values()):
         handle.drop(stream)
+
+
+@contextlib.contextmanager
+def lent_workspace(xp: Any, stream: int, memory: Any) -> Iterator[None]:
+    """The block in which products of a stream, which is no session's, use this memory, and none of the process."""
+    handle = _current(xp)
+    _apart[stream] = lambda nbytes, allocates: None
+    handle.lend(stream, memory)
+    try:
+        yield
+    finally:
+        drop_workspace(stream)
 
 
 def batched_product(xp: Any, arguments: tuple[Any, ...]) -> None:

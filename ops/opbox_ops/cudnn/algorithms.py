@@ -24,6 +24,7 @@ __all__ = [
     "DATA",
     "FORWARD",
     "IMPLICIT_PRECOMP_GEMM",
+    "PRODUCTS",
     "WEIGHT",
     "WORKSPACE_ALIGNMENT",
     "ConvolutionPass",
@@ -37,6 +38,8 @@ __all__ = [
 
 IMPLICIT_PRECOMP_GEMM = 1
 """The forward algorithm that cuDNN has a bias for."""
+PRODUCTS = 1000
+"""The numbers of cuDNN's algorithms are smaller; from here on they are those of products (`forms`)."""
 WORKSPACE_ALIGNMENT = 256
 _CROSS_CORRELATION, _DETERMINISTIC = 1, 1
 _RESULTS = 32
@@ -120,7 +123,7 @@ class UsableAlgorithm(NamedTuple):
     """One that may run a problem.
 
     Attributes:
-        number: cuDNN's, for the problem's direction.
+        number: cuDNN's, for the problem's direction, or a product's.
         math: its arithmetic.
         workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
         adds_bias: whether the call that runs it adds the problem's bias.
@@ -222,7 +225,8 @@ def _usable(
 
 def algorithm_name(problem: ConvolutionProblem, algorithm: UsableAlgorithm) -> str:
     """What a GPU's self-check calls an algorithm."""
-    return f"cuDNN {problem.direction.name} algorithm {algorithm.number}"
+    library = "cuDNN" if algorithm.number < PRODUCTS else "cuBLAS"
+    return f"{library} {problem.direction.name} algorithm {algorithm.number}"
 
 
 def _described(problem: ConvolutionProblem, descriptors: Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:

@@ -17,14 +17,16 @@ from opbox_protocol.errors import MXNetError
 
 from ..backend.graphs import depend_on
 from . import results, search
-from .algorithms import ConvolutionProblem, UsableAlgorithm, usable_algorithms
+from .algorithms import ConvolutionProblem, UsableAlgorithm
+from .forms import is_product
 from .library import DeviceHandle, current_handle, device
 from .planned import ConvolutionArrays, PlannedConvolution, RefusedConvolution
+from .products import PlannedProducts, planned, usable
 
 __all__ = ["ConvolutionChoice", "bound", "choice_of"]
 
 CANDIDATES = 5
-"""Number of algorithms that are measured for a problem; a bias in the same call is one more."""
+"""Number of cuDNN's algorithms that are measured for a problem; a bias in the same call is one more, and products."""
 MAX_CANDIDATE_WORKSPACE = 256 << 20
 """Bytes of workspace that a plan reserves for candidates which may turn out to be slow: it keeps the memory."""
 _PROBLEMS = 4096
@@ -40,11 +42,11 @@ class ConvolutionChoice:
     """
 
     def __init__(
-        self, place: int, handle: DeviceHandle, problem: ConvolutionProblem, usable: list[UsableAlgorithm]
+        self, place: int, handle: DeviceHandle, problem: ConvolutionProblem, ranking: list[UsableAlgorithm]
     ) -> None:
         self.place, self.problem, self._handle = place, problem, handle
-        self._ranking = tuple(usable)
-        self._planned: dict[UsableAlgorithm, PlannedConvolution] = {}
+        self._ranking = tuple(ranking)
+        self._planned: dict[UsableAlgorithm, PlannedConvolution | PlannedProducts] = {}
         self.version = 0
         self.is_measured = not problem.measured or len(self.candidates) < 2
         if not self.is_measured and (stored := self.stored()) is not None:
@@ -57,11 +59,11 @@ class ConvolutionChoice:
 
     @property
     def candidates(self) -> list[UsableAlgorithm]:
-        """The algorithms that a measurement compares: the best few, as they are ranked now."""
+        """The algorithms that a measurement compares: the best few of cuDNN's, as they are ranked now, and products."""
         most = max(self.best.workspace, MAX_CANDIDATE_WORKSPACE)
         fitting = [one for one in self._ranking if one.workspace <= most]
-        numbers = list(dict.fromkeys((one.number, one.math) for one in fitting))[:CANDIDATES]
-        return [one for one in fitting if one.adds_bias or (one.number, one.math) in numbers]
+        numbers = list(dict.fromkeys((one.number, one.math) for one in fitting if not is_product(one)))[:CANDIDATES]
+        return [one for one in fitting if one.adds_bias or is_product(one) or (one.number, one.math) in numbers]
 
     @property
     def workspace(self) -> int:
@@ -73,12 +75,11 @@ class ConvolutionChoice:
         """The best algorithm of at most `nbytes` of workspace; None where there is none."""
         return next((one for one in self._ranking if one.workspace <= nbytes), None)
 
-    def planned(self, algorithm: UsableAlgorithm) -> PlannedConvolution:
+    def planned(self, algorithm: UsableAlgorithm) -> PlannedConvolution | PlannedProducts:
         """The problem with one of its algorithms, for calls of this process's handle."""
-        planned = self._planned.get(algorithm)
-        if planned is None:
-            planned = self._planned[algorithm] = PlannedConvolution(self._handle, self.problem, algorithm)
-        return planned
+        if algorithm not in self._planned:
+            self._planned[algorithm] = planned(self._handle, self.problem, algorithm)
+        return self._planned[algorithm]
 
     def take(self, fastest: UsableAlgorithm) -> None:
         """Put an algorithm first that was measured to be the fastest; the order is then final."""
@@ -114,8 +115,8 @@ def choice_of(problem: ConvolutionProblem) -> ConvolutionChoice | None:
 def _choice(place: int, problem: ConvolutionProblem) -> ConvolutionChoice | None:
     handle = current_handle()
     assert handle is not None
-    usable = usable_algorithms(handle, problem)
-    return ConvolutionChoice(place, handle, problem, usable) if usable else None
+    ranking = usable(handle, problem)
+    return ConvolutionChoice(place, handle, problem, ranking) if ranking else None
 
 
 def bound(problem: ConvolutionProblem, arrays: ConvolutionArrays, nbytes: int) -> Callable[[], None]:

@@ -18,9 +18,11 @@ import ml_dtypes  # noqa: F401  # gives NumPy the name bfloat16
 import numpy as np
 
 from ..backend.graphs import undisturbed
-from .algorithms import WORKSPACE_ALIGNMENT, ConvolutionProblem, UsableAlgorithm
+from ..cuda.cublas import lent_workspace, workspace_bytes
+from .algorithms import WORKSPACE_ALIGNMENT, ConvolutionProblem, UsableAlgorithm, aligned
 from .library import DeviceHandle, device
-from .planned import ConvolutionArrays, PlannedConvolution, RefusedConvolution
+from .planned import ConvolutionArrays, RefusedConvolution
+from .products import planned
 
 __all__ = ["Abandoned", "is_worth_measuring", "measured_milliseconds", "scratch_arrays"]
 
@@ -64,10 +66,13 @@ def is_worth_measuring(problem: ConvolutionProblem) -> bool:
 
 
 @contextlib.contextmanager
-def scratch_arrays(cupy: Any, problem: ConvolutionProblem, workspace: int) -> Iterator[ConvolutionArrays | None]:
+def scratch_arrays(
+    cupy: Any, problem: ConvolutionProblem, workspace: int, *, products: bool = False
+) -> Iterator[ConvolutionArrays | None]:
     """Arrays of a problem's sizes and a workspace, on the current device; None where that is short of memory.
 
-    At the block's end, what the current stream still computes is waited for.
+    At the block's end, what the current stream still computes is waited for. With `products`, those that run on the
+    current stream within the block have a workspace of their own for cuBLAS too.
     """
     dtype = np.dtype(problem.dtype)
     shapes = [
@@ -75,8 +80,10 @@ def scratch_arrays(cupy: Any, problem: ConvolutionProblem, workspace: int) -> It
     ]
     shapes += [(problem.shapes[2][1],)] if problem.biased else []
     sizes = [-(-math.prod(shape) * dtype.itemsize // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT for shape in shapes]
-    workspace = max(workspace + WORKSPACE_ALIGNMENT, FILL_BYTES)
-    nbytes = sum(sizes) + workspace
+    workspace = aligned(max(workspace + WORKSPACE_ALIGNMENT, FILL_BYTES))
+    with undisturbed():  # the first product's handle allocates
+        of_cublas = workspace_bytes(cupy) if products else 0
+    nbytes = sum(sizes) + workspace + of_cublas
     if nbytes > cupy.cuda.runtime.memGetInfo()[0] // FREE_SHARE:
         yield None
         return
@@ -97,8 +104,13 @@ def scratch_arrays(cupy: Any, problem: ConvolutionProblem, workspace: int) -> It
 
     end = cupy.cuda.MemoryPointer(memory, sum(sizes))
     scratch = cupy.ndarray((workspace,), np.uint8, end)
+    lent: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if products:
+        part = cupy.cuda.UnownedMemory(address + nbytes - of_cublas, of_cublas, None, device())
+        lent = lent_workspace(cupy, cupy.cuda.get_current_stream().ptr, cupy.cuda.MemoryPointer(part, 0))
     try:
-        yield ConvolutionArrays(array(0), array(1), array(2), scratch, array(3) if problem.biased else None)
+        with lent:
+            yield ConvolutionArrays(array(0), array(1), array(2), scratch, array(3) if problem.biased else None)
     finally:
         # Freeing waits for the device with the lock, so what runs is waited for without it.
         with contextlib.suppress(runtime.CUDARuntimeError):
@@ -129,7 +141,7 @@ def measured_milliseconds(
     for algorithm in candidates:
         if times and time.monotonic() - began > MAX_PROBLEM_SECONDS:
             break
-        call = PlannedConvolution(handle, problem, algorithm).bind(arrays)
+        call = planned(handle, problem, algorithm).bind(arrays)
         with contextlib.suppress(RefusedConvolution):
             times[algorithm] = _milliseconds(handle.cupy, call, arrays.workspace, is_abandoned, max_first_ms)
     return times

@@ -1,4 +1,4 @@
-"""Compares each algorithm of cuDNN's that opbox may take with a convolution by NumPy."""
+"""Compares each algorithm of cuDNN's that opbox may take, and each product, with a convolution by NumPy."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..cudnn.algorithms import (
     ConvolutionPass,
     ConvolutionProblem,
     algorithm_name,
-    usable_algorithms,
 )
 from ..cudnn.library import current_handle
-from ..cudnn.planned import ConvolutionArrays, PlannedConvolution, RefusedConvolution
+from ..cudnn.planned import ConvolutionArrays, RefusedConvolution
+from ..cudnn.products import planned, usable
 from .comparison import difference
 from .row import Input, draw
 
@@ -77,6 +77,8 @@ _CASES = (
     _Case((2, 3, 7, 6), 4, 3, 1, 1),
     _Case((4, 16, 21, 19), 24, 3, 1, 1),
     _Case((3, 8, 17, 15), 12, 5, 2, 2),
+    _Case((5, 20, 17, 15), 12, 1, 1, 0),
+    _Case((3, 12, 39, 41), 8, 1, 2, 0),
 )
 
 
@@ -100,7 +102,7 @@ def compare_algorithms(
             wide = [array.astype(np.float64) for array in arrays]
             *_, result = problem.direction.operands
             wanted = case.computed(problem.direction, *wide).astype(dtype)
-            for algorithm in usable_algorithms(handle, problem):
+            for algorithm in usable(handle, problem):
                 key = (algorithm_name(problem, algorithm), dtype)
                 running([key])
                 operands = [device.put(_physical(array, problem.last)) for array in arrays]
@@ -108,7 +110,7 @@ def compare_algorithms(
                 results = []
                 try:
                     bound = ConvolutionArrays(operands[0], operands[1], operands[2], workspace)
-                    call = PlannedConvolution(handle, problem, algorithm).bind(bound)
+                    call = planned(handle, problem, algorithm).bind(bound)
                     for _ in range(2):
                         operands[result][...] = np.nan
                         call()
@@ -131,10 +133,10 @@ def compare_algorithms(
 
 
 def _problems(dtype: str) -> Iterator[tuple[_Case, ConvolutionProblem]]:
-    """Each case in each direction; in half precision also with the channels last, as tensor cores want them."""
+    """Each case in each direction, with the channels second and last."""
     for case in _CASES:
         window = ((case.stride,) * 2, (1, 1), (case.pad,) * 2)
-        for last in (False, True) if dtype in ("float16", "bfloat16") else (False,):
+        for last in (False, True):
             for direction in (FORWARD, DATA, WEIGHT):
                 yield (
                     case,

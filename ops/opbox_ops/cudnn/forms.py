@@ -1,0 +1,254 @@
+"""Which products may run a convolution beside cuDNN's algorithms, the workspace of each, and when one is recommended.
+
+A plan asks this without running anything; `products` has what the forms do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from enum import IntEnum
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .. import switches, trust
+from ..accumulation import accumulation_type
+from ..compute import Array
+from ..cuda.window_columns import numbers_of
+from .algorithms import (
+    DATA,
+    FORWARD,
+    PRODUCTS,
+    WEIGHT,
+    WORKSPACE_ALIGNMENT,
+    ConvolutionProblem,
+    UsableAlgorithm,
+    algorithm_name,
+    aligned,
+)
+
+__all__ = ["MAX_WORKSPACE", "Form", "ProductSizes", "carved", "is_product", "is_recommended", "usable_forms"]
+
+
+class Form(IntEnum):
+    """Products, by their numbers among a problem's algorithms; cuDNN's numbers are smaller. See `products`."""
+
+    BY_SAMPLE = PRODUCTS
+    WHOLE = PRODUCTS + 1
+    SPLIT = PRODUCTS + 2
+
+
+MAX_WORKSPACE = 256 << 20
+"""Bytes of workspace that a product takes at most."""
+_MAX_TAPS = 64
+"""Taps of a kernel whose windows are copied."""
+_FEW_POSITIONS = 1024
+"""Up to so many positions, samples may be copied side by side so that a product has enough columns."""
+_TILE, _TILES = 128, 3 * 132
+"""Rows and columns of what a block computes of a product, and how many blocks keep a device busy."""
+_LEAST_DEPTH = 512
+"""Numbers that an element of a SPLIT's part adds up, at least."""
+_EVEN = 8
+"""Parts have a multiple of so many windows, so that each begins at an address that is loaded in vectors."""
+_WORTH = 1 << 26
+"""Multiplications from which on a product may be recommended: fewer take no longer than a few launches."""
+
+
+_Temps: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Shapes and types of arrays, by name."""
+
+
+class ProductSizes:
+    """What is multiplied for a problem of one group.
+
+    Attributes:
+        samples, channels, filters: of data and out.
+        taps: of the kernel.
+        positions: windows of a sample.
+        last: whether the channels lie last.
+        dtype, wide: the type of the arrays, and the one that is added up in.
+    """
+
+    def __init__(self, problem: ConvolutionProblem) -> None:
+        wide, weight, narrow = problem.shapes
+        self.problem, self.last = problem, problem.last
+        self.samples, self.channels, self.filters = wide[0], wide[1], weight[0]
+        self.taps, self.positions = math.prod(weight[2:]), math.prod(narrow[2:])
+        self.dtype = np.dtype(problem.dtype)
+        self.wide = accumulation_type(self.dtype)
+
+    @property
+    def depth(self) -> int:
+        """Numbers of a window: channels times taps."""
+        return self.channels * self.taps
+
+    @property
+    def places(self) -> int:
+        """Windows of all samples."""
+        return self.samples * self.positions
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether a window is a place of data."""
+        return self.taps == 1 and not any(self.problem.window[2])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether data are the columns: every place is a window."""
+        return self.is_pointwise and set(self.problem.window[0]) == {1}
+
+    @cached_property
+    def numbers(self) -> tuple[Any, ...]:
+        """The sizes, for the kernels that copy windows."""
+        wide, weight, narrow = (shape[2:] for shape in self.problem.shapes)
+        return numbers_of(self.channels, wide, narrow, weight, self.problem.window)
+
+    def plain_numbers(self, channels: int) -> tuple[Any, ...]:
+        """The same where every place is a window, for another number of channels."""
+        return numbers_of(channels, (self.positions,), (self.positions,), (1,), ((1,), (1,), (0,)))
+
+    def block(self) -> int:
+        """Samples that are copied at a time: of those whose columns have room in the workspace; 0 if none has."""
+        if self.is_plain and self.last:
+            return self.samples
+        lines = self.depth
+        itemsize = self.wide.itemsize if self.problem.direction is DATA else self.dtype.itemsize
+        if self.problem.direction is WEIGHT and not self.last:
+            lines += self.filters
+        return min(self.samples, max(0, self.room) // (lines * self.positions * itemsize))
+
+    def blocks(self) -> Iterator[slice]:
+        """The samples, in blocks."""
+        step = self.block()
+        for start in range(0, self.samples, step):
+            yield slice(start, min(start + step, self.samples))
+
+    @property
+    def room(self) -> int:
+        """Bytes of workspace that columns may take."""
+        return min(self.problem.most, MAX_WORKSPACE) - 8 * WORKSPACE_ALIGNMENT
+
+    @cached_property
+    def part(self) -> int:
+        """Windows of each part of a SPLIT but the last, which has no more: few enough to keep a device busy."""
+        tiles = -(-self.filters // _TILE) * -(-self.depth // _TILE)
+        most = max(1, min(-(-_TILES // tiles), self.places // _LEAST_DEPTH))
+        return -(-self.places // (_EVEN * most)) * _EVEN
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return -(-self.places // self.part)
+
+    def temps(self, form: Form) -> _Temps | None:
+        """The arrays in the workspace; None where the form does not run the problem."""
+        found = {FORWARD: self._of_forward, DATA: self._of_data, WEIGHT: self._of_weight}[self.problem.direction](form)
+        if found is None or _bytes_of(found) > min(self.problem.most, MAX_WORKSPACE):
+            return None
+        return found
+
+    def _of_forward(self, form: Form) -> _Temps | None:
+        if not self.is_plain:
+            return None
+        return self._side_by_side(form, self.channels, self.filters)
+
+    def _of_data(self, form: Form) -> _Temps | None:
+        stride, dilate, _ = self.problem.window
+        overlaps = all(1 in pair for pair in zip(stride, dilate, strict=True))
+        if not (self.is_plain or (overlaps and max(stride) > 1 and self.taps <= _MAX_TAPS)):
+            return None
+        if self.is_plain or form is not (Form.WHOLE if self.last else Form.BY_SAMPLE):
+            return self._side_by_side(form, self.filters, self.depth)
+        block = self.block()
+        shape = (block * self.positions, self.depth) if self.last else (block, self.depth, self.positions)
+        return {"columns": (shape, self.wide)} if block else None
+
+    def _side_by_side(self, form: Form, read: int, written: int) -> _Temps | None:
+        """Of a product that reads and writes so many lines: as they lie, or with the samples side by side."""
+        if form is (Form.WHOLE if self.last else Form.BY_SAMPLE):
+            return {}
+        if form is not Form.WHOLE or self.samples == 1 or self.positions > _FEW_POSITIONS:
+            return None
+        return {"beside": ((read, self.places), self.dtype), "columns": ((written, self.places), self.wide)}
+
+    def _of_weight(self, form: Form) -> _Temps | None:
+        narrow = self.dtype != self.wide
+        if self.taps > _MAX_TAPS or (narrow and not self.is_pointwise):
+            return None  # tensor cores are faster than columns are copied
+        result, parts = (self.filters, self.depth), _Temps()
+        if form is Form.BY_SAMPLE:
+            if self.last:
+                return None
+            columns: _Temps = (
+                {} if self.is_plain else {"columns": ((self.samples, self.depth, self.positions), self.dtype)}
+            )
+            return {**columns, "parts": ((self.samples, *result), self.wide)}
+        block = self.block()
+        if not block:
+            return None
+        if form is Form.SPLIT:
+            if self.parts == 1 or block < self.samples:
+                return None
+            parts = {"parts": ((self.parts, *result), self.wide)}
+        elif narrow and block < self.samples:
+            parts = {"total": (result, self.wide)}
+        places = block * self.positions
+        if self.last:
+            return parts if self.is_plain else {"columns": ((places, self.depth), self.dtype), **parts}
+        copies = {"columns": ((self.depth, places), self.dtype), "beside": ((self.filters, places), self.dtype)}
+        return {**copies, **parts}
+
+
+def _bytes_of(temps: _Temps) -> int:
+    return sum(aligned(math.prod(shape) * dtype.itemsize) for shape, dtype in temps.values())
+
+
+def carved(temps: _Temps, workspace: Array) -> dict[str, Array]:
+    """The arrays of `ProductSizes.temps`, one behind the other in a workspace of bytes."""
+    arrays, start = dict[str, Array](), 0
+    if temps:
+        start = aligned(workspace.data.ptr) - workspace.data.ptr
+    for name, (shape, dtype) in temps.items():
+        nbytes = math.prod(shape) * dtype.itemsize
+        arrays[name] = workspace[start : start + nbytes].view(dtype).reshape(shape)
+        start += aligned(nbytes)
+    return arrays
+
+
+def usable_forms(problem: ConvolutionProblem) -> list[UsableAlgorithm]:
+    """The products that may run a problem."""
+    if problem.groups > 1 or switches.is_off("convolution-products"):
+        return []
+    sizes, usable = ProductSizes(problem), []
+    for form in Form:
+        temps = sizes.temps(form)
+        if temps is not None:
+            algorithm = UsableAlgorithm(int(form), problem.math, _bytes_of(temps))
+            if trust.is_trusted(algorithm_name(problem, algorithm), problem.dtype):
+                usable.append(algorithm)
+    return usable
+
+
+def is_product(algorithm: UsableAlgorithm) -> bool:
+    """Return whether an algorithm is a product, not cuDNN's."""
+    return algorithm.number >= PRODUCTS
+
+
+def is_recommended(problem: ConvolutionProblem, form: UsableAlgorithm) -> bool:
+    """Return whether a product is taken where nothing was measured: in single precision, for most gradients.
+
+    cuDNN's only algorithm that repeats the bits of a weight's gradient has a fraction of a product's speed there.
+    """
+    sizes = ProductSizes(problem)
+    is_worth = sizes.places * sizes.filters * sizes.depth >= _WORTH
+    if problem.dtype != "float32" or problem.direction is FORWARD or not is_worth:
+        return False
+    is_strided = max(problem.window[0]) > 1
+    if problem.direction is DATA:
+        return is_strided and form.number == (Form.WHOLE if problem.last else Form.BY_SAMPLE)
+    if not (is_strided or sizes.is_pointwise):
+        return False
+    by_sample = not problem.last and sizes.positions >= _LEAST_DEPTH and sizes.filters * sizes.depth >= _TILE * _TILE
+    return form.number == (Form.BY_SAMPLE if by_sample else Form.SPLIT)
