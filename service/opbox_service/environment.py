@@ -32,6 +32,7 @@ ELSEWHERE = frozenset(
         "CUBINS",
         "CUDNN",
         "CUDNN_TUNE",
+        "ALLOW_NONDETERMINISTIC",
         "ALLOW_TF32",
         "ONEDNN",
         "MNIST",

@@ -138,6 +138,27 @@ def test_the_fastest_exact_one_that_repeats_its_bits_is_taken(direction: Convolu
     assert chosen.best.number == {"Forward": 6, "BackwardData": 2, "BackwardFilter": 2}[direction.name]
 
 
+@pytest.mark.parametrize("direction", [DATA, WEIGHT], ids=lambda direction: direction.name)
+def test_algorithms_that_add_by_atomics_are_for_who_asks(
+    direction: ConvolutionPass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def numbers() -> set[int]:
+        chosen = choice_of(problem(direction))
+        assert chosen is not None
+        return {one.number for one in chosen.candidates}
+
+    monkeypatch.setenv("OPBOX_ALLOW_NONDETERMINISTIC", "0")
+    deterministic = numbers()
+    assert 0 not in deterministic
+    monkeypatch.setenv("OPBOX_ALLOW_NONDETERMINISTIC", "1")
+    chosen = choice_of(problem(direction))
+    assert chosen is not None
+    assert chosen.best.varies, "the fastest of the stand-in's adds by atomics"
+    assert 0 in numbers()
+    monkeypatch.delenv("OPBOX_ALLOW_NONDETERMINISTIC")
+    assert numbers() == deterministic
+
+
 def test_the_workspace_bounds_the_choice() -> None:
     choices = [choice_of(problem(most=most)) for most in (1 << 30, 2048, 0)]
     sizes = [chosen.best.workspace for chosen in choices if chosen is not None]

@@ -1,7 +1,8 @@
 """Convolutions as cuDNN describes them, and the algorithms that may run them in the order of cuDNN's heuristics.
 
 An algorithm is usable that gives the same bits in each run, fits into the workspace, and multiplies in the type that is
-asked for: single precision in TF32 only where OPBOX_ALLOW_TF32 is 1.
+asked for: single precision in TF32 only where OPBOX_ALLOW_TF32 is 1. Those that add by atomics are usable too where
+OPBOX_ALLOW_NONDETERMINISTIC is 1.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from opbox_protocol.errors import MXNetError
 
 from .. import trust
+from ..cuda.determinism import allow_nondeterministic
 from ..cuda.precision import allow_tf32
 from .library import DATA_TYPES, DeviceHandle, Math, Performance
 
@@ -75,6 +77,7 @@ class ConvolutionProblem:
         most: bytes of workspace.
         math: the arithmetic that is asked for.
         biased: whether a bias is added to out; of direction FORWARD alone.
+        varies: whether the result's last bits may change from run to run.
     """
 
     direction: ConvolutionPass
@@ -87,6 +90,7 @@ class ConvolutionProblem:
     most: int
     math: int
     biased: bool = False
+    varies: bool = False
 
     @classmethod
     def of(
@@ -101,14 +105,18 @@ class ConvolutionProblem:
         most: int,
         biased: bool = False,
     ) -> ConvolutionProblem:
-        """With one spatial dimension, another of size 1 is put before it: cuDNN knows two and three."""
+        """With what the process says of TF32 and of bits that may change.
+
+        With one spatial dimension, another of size 1 is put before it: cuDNN knows two and three.
+        """
         if len(shapes[0]) == 3:
             shapes = [(*shape[:2], 1, shape[2]) for shape in shapes]
             window = [(fill, *numbers) for fill, numbers in zip((1, 1, 0), window, strict=True)]
         math_type = Math.TENSOR_OP if _ITEMSIZES[dtype] == 2 else Math.DEFAULT
         if dtype == "float32" and not allow_tf32():
             math_type = Math.FMA
-        return cls(direction, dtype, tuple(shapes), tuple(window), groups, last, measured, most, math_type, biased)
+        arrays = (dtype, tuple(shapes), tuple(window), groups, last)
+        return cls(direction, *arrays, measured, most, math_type, biased, allow_nondeterministic())
 
     def allows(self, math_type: int) -> bool:
         """Return whether an algorithm's arithmetic is no less exact than what is asked for."""
@@ -127,12 +135,14 @@ class UsableAlgorithm(NamedTuple):
         math: its arithmetic.
         workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
         adds_bias: whether the call that runs it adds the problem's bias.
+        varies: whether its result's last bits change from run to run.
     """
 
     number: int
     math: int
     workspace: int
     adds_bias: bool = False
+    varies: bool = False
 
 
 class Descriptors:
@@ -207,15 +217,16 @@ def usable_algorithms(handle: DeviceHandle, problem: ConvolutionProblem) -> list
 def _usable(
     handle: DeviceHandle, problem: ConvolutionProblem, descriptors: Descriptors, results: Sequence[Performance]
 ) -> Iterator[UsableAlgorithm]:
-    """Those that repeat their bits, in the arithmetic and the workspace that are asked for."""
+    """Those in the arithmetic and the workspace that are asked for, which repeat their bits where that is asked for."""
     for result in results:
-        if result.status or result.determinism != _DETERMINISTIC or not problem.allows(result.mathType):
+        varies = result.determinism != _DETERMINISTIC
+        if result.status or (varies and not problem.varies) or not problem.allows(result.mathType):
             continue
         descriptors.multiply_in(result.mathType)
         size = _workspace(handle, problem, descriptors, result.algo)
         if size is None or size > problem.most:
             continue
-        algorithm = UsableAlgorithm(int(result.algo), int(result.mathType), size)
+        algorithm = UsableAlgorithm(int(result.algo), int(result.mathType), size, varies=varies)
         if not trust.is_trusted(algorithm_name(problem, algorithm), problem.dtype):
             continue
         if problem.biased and algorithm.number == IMPLICIT_PRECOMP_GEMM:

@@ -13,7 +13,7 @@ __all__ = ["identity_of"]
 
 _FOLDERS = ("cuda", "cudnn", "selfcheck")
 """Folders of this package: kernels' texts and launches, cuDNN's calls, and what the check itself asks."""
-_VARIABLES = ("ALLOW_TF32", "COMPUTE_LEVEL", "CUDNN", "CUDNN_TUNE", "CUBINS", "DISABLE")
+_VARIABLES = ("ALLOW_NONDETERMINISTIC", "ALLOW_TF32", "COMPUTE_LEVEL", "CUDNN", "CUDNN_TUNE", "CUBINS", "DISABLE")
 """After OPBOX_: what changes which kernels run, or how."""
 _LIBRARIES = ("nvidia_", "cuda_", "cupy")
 _DRIVER = Path("/proc/driver/nvidia/version")

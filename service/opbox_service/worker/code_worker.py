@@ -55,7 +55,8 @@ PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OM
 PASSED_TO_OPERATORS = tuple(
     f"OPBOX_{name}"
     for name in (
-        *("ALLOW_TF32", "C_KERNELS", "COMPUTE_LEVEL", "CUBINS", "CUDNN", "CUDNN_TUNE", "DISABLE", "UNWRITTEN"),
+        *("ALLOW_NONDETERMINISTIC", "ALLOW_TF32", "C_KERNELS", "COMPUTE_LEVEL", "CUBINS", "CUDNN", "CUDNN_TUNE"),
+        *("DISABLE", "UNWRITTEN"),
     )
 )
 """Variables that change how operators compute; code processes get them, to compute as workers do."""
