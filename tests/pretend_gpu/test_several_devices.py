@@ -161,6 +161,33 @@ def test_a_session_gets_a_device_when_a_batch_first_names_it(engine: Engine) -> 
     assert engine.call("GET", f"/v1/sessions/{session.id}")[0]["devices"] == ["gpu:1", "gpu:0"]
 
 
+def _with_the_device(gpu: Any, error: Exception) -> Exception:
+    """The error; the end of its block fails too, whose error says less."""
+    gpu.fail_next("setDevice", gpu.ILLEGAL_ADDRESS)
+    return error
+
+
+def test_a_scope_leaves_things_as_they_were(gpu: Any, cupy: Any) -> None:
+    first, second = backend_for("gpu:0").for_session(), backend_for("gpu:1").for_session()
+
+    def current() -> tuple[int, int]:
+        return cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
+
+    before = current()
+    with first.scope():
+        assert current() == (0, first.stream.ptr)
+        with second.scope(), first.scope():
+            assert current() == (0, first.stream.ptr)
+        assert current() == (0, first.stream.ptr)
+        with pytest.raises(KeyError, match="own"), second.scope():
+            raise _with_the_device(gpu, KeyError("own"))
+        gpu.reset()
+        cupy.cuda.runtime.setDevice(0)
+    assert current() == before
+    first.close()
+    second.close()
+
+
 def test_memory_is_counted_where_it_is(engine: Engine, run: Callable[..., Any]) -> None:
     nbytes = 1 << 20
     x = np.ones(nbytes // 4, "f")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cupy
@@ -21,6 +21,7 @@ from . import graphs
 from .base import Admit, RecordedCalls, admit_all
 from .compiler_options import set_options
 from .device_memory import DeviceMemory
+from .device_scope import DeviceScope
 from .kernel_cache import read_shared_kernels
 from .random import RandomSource
 from .staging import Staging
@@ -184,16 +185,8 @@ class CupyBackend:
     def synchronize(self) -> None:
         cupy.cuda.Stream.null.synchronize()
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        before = cupy.cuda.runtime.getDevice()
-        cupy.cuda.runtime.setDevice(self.device.id)
-        try:
-            yield
-        finally:
-            # After a failure of the device this call fails as every other: the error that matters is under way.
-            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
-                cupy.cuda.runtime.setDevice(before)
+    def scope(self) -> DeviceScope:
+        return DeviceScope(cupy.cuda.runtime, self.device.id)
 
     def capture(self, calls: Sequence[Callable[[], Any]]) -> RecordedCalls | None:
         return graphs.capture(cupy, calls)
@@ -217,22 +210,15 @@ class SessionBackend(CupyBackend):
 
     def __init__(self, device: Any, admit: Admit = admit_all) -> None:
         self.device = device
+        self._runtime, self._number = cupy.cuda.runtime, device.id
         with super().scope():
             self.stream = cupy.cuda.Stream(non_blocking=True)
         self._staging = Staging(cupy, self.stream, admit)
         cublas.add_workspace(self.stream.ptr, admit)
         stream_scratch.add_stream(self.stream.ptr, admit)
 
-    @contextlib.contextmanager
-    def scope(self) -> Iterator[None]:
-        with super().scope():
-            self.stream.__enter__()
-            try:
-                yield
-            finally:
-                # As above.
-                with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
-                    self.stream.__exit__(None, None, None)
+    def scope(self) -> DeviceScope:
+        return DeviceScope(self._runtime, self._number, self.stream)
 
     def put(self, host: np.ndarray[Any, Any]) -> Any:
         host = np.asarray(host, order="C")

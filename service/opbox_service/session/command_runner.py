@@ -44,12 +44,11 @@ class CommandRunner:
         self._table = devices.table
         self._definitions = devices.definitions
         self._watcher = watcher
+        self._on_gpus = devices.table.backend.device_type != "cpu"
 
     def run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
         """Run a batch's commands in order; the error that stopped them, or None."""
         error = self._run(commands, batch)
-        if error is None and batch.done is not None:
-            error = self._ended_on_devices(batch)
         if self._table.plan is not None or len(self._devices.tables) > 1:
             for table in self._devices.tables.values():
                 if table.plan is not None:
@@ -59,15 +58,19 @@ class CommandRunner:
         return error
 
     def _ended_on_devices(self, batch: Batch) -> BaseException | None:
-        """Wait until the devices have done what was queued: an answer says that the work has ended."""
-        for table in self._devices.tables.values():
-            if table.backend.device_type == "cpu":
-                continue
-            try:
-                with table.backend.scope():
+        """Wait until the devices have done what was queued: an answer says that the work has ended.
+
+        Called in the scope of the first device.
+        """
+        try:
+            for table in self._devices.tables.values():
+                if table is self._table:
                     table.backend.synchronize()
-            except Exception as error:
-                return placed(error, batch, batch.position)
+                else:
+                    with table.backend.scope():
+                        table.backend.synchronize()
+        except Exception as error:
+            return placed(error, batch, batch.position)
         return None
 
     def _run(self, commands: Sequence[TypedCommand], batch: Batch) -> BaseException | None:
@@ -116,6 +119,8 @@ class CommandRunner:
             finally:
                 if devices.current is not self._table:
                     devices.leave()
+            if batch.done is not None and self._on_gpus:
+                return self._ended_on_devices(batch)
         return None
 
     def run_promised(self, commands: Sequence[TypedCommand], batch: Batch) -> None:
