@@ -71,7 +71,8 @@ class RecordedGraph:
     @property
     def is_stale(self) -> bool:
         """True if the calls would run in another way now: run them, and record them again."""
-        return any(source.version != version for source, version in self._dependencies)
+        # Most depend on nothing, and each run asks.
+        return bool(self._dependencies) and any(source.version != version for source, version in self._dependencies)
 
 
 def capture(cupy: Any, calls: Sequence[Callable[[], Any]]) -> RecordedGraph | None:

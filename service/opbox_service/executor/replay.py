@@ -20,7 +20,7 @@ from opbox_ops.node import Node
 
 from ..graph.subgraph import subgraphs_of
 from ..task import running
-from .calls import Call, Calls
+from .calls import Call, Calls, at_node
 
 __all__ = ["GRAPHS", "Replay", "records"]
 
@@ -45,13 +45,22 @@ class Replay:
         self._recorded: dict[bool, Calls] = {}
         self._graphs: dict[bool, list[RecordedCalls]] = {}
         self._drawing: set[bool] = set()
+        self._whole: dict[bool, RecordedCalls] = {}
 
     def run(self, is_train: bool) -> None:
         """Do what the calls do, in this mode."""
+        whole = self._whole.get(is_train)
+        if whole is not None and not whole.is_stale:  # one launch: what goes on beside many calls is not needed
+            try:
+                whole()
+            except Exception as error:
+                raise at_node(error, self._eager.nodes[0]) from error
+            return
         calls = self._recorded.get(is_train)
         if calls is not None and any(graph.is_stale for graph in self._graphs[is_train]):
             calls = None
             del self._recorded[is_train], self._graphs[is_train]
+            self._whole.pop(is_train, None)
             self._ran.discard(is_train)
             self._drawing.discard(is_train)
         if calls is None and is_train not in self._ran:
@@ -64,6 +73,8 @@ class Replay:
             calls = self._recorded[is_train] = self._record(recorded)
             if self._draws:
                 self._drawing.add(is_train)
+            elif len(recorded) == 1 and calls.calls == recorded:
+                self._whole[is_train] = recorded[0]
         if is_train in self._drawing:
             self._streams.settle()
         calls.run()
