@@ -102,7 +102,6 @@ class Executor(Freed):
 
     # -- running ----------------------------------------------------------------------------------------------
 
-    @whole
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
         """Compute the outputs.
 
@@ -114,8 +113,17 @@ class Executor(Freed):
             TypeError: an argument that the symbol does not have.
             ValueShapeError: another shape than bound; it is a ValueError, too.
         """
-        arguments = self.arg_dict if kwargs else {}
-        for name, array in kwargs.items():
+        if kwargs or self._monitor is not None:
+            self._forward_whole(is_train, kwargs)
+        else:
+            self._session.record({"do": "forward", "executor": self._id, "is_train": bool(is_train)})
+        return self.outputs
+
+    @whole
+    def _forward_whole(self, is_train: bool, values: Mapping[str, Any]) -> None:
+        """Record more than one command: arguments' values come before the run, and copies that a monitor is shown."""
+        arguments = self.arg_dict
+        for name, array in values.items():
             if name not in arguments:
                 raise TypeError(f"forward: unknown argument {name!r}: expected one of {', '.join(arguments)}")
             if not hasattr(array, "shape"):
@@ -132,7 +140,6 @@ class Executor(Freed):
         self._session.record(command)
         if self._monitor is not None:
             self._monitor.show({**watch, **self.arg_dict, **self.aux_dict})
-        return self.outputs
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Compute the gradients, into the bound arrays as `grad_req` says.
