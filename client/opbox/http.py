@@ -199,9 +199,8 @@ class HttpTransport(AfterFork):
         other._of_parent = self._of_parent
         return other
 
-    def runs_at_once(self, path: str, seq: int) -> bool:
-        """Return False: the server runs batches."""
-        return False
+    def near(self, path: str) -> None:
+        """Return None: the server has the session."""
 
     def _has_another_token(self, refused: str | None) -> bool:
         """Return whether there is a token other than the one that was refused, by now."""

@@ -73,6 +73,7 @@ class CommandBatch:
         link_s: seconds that it and its answer were on the link; None while unknown, and within one process.
         error: what it came to.
         trace: the OpenTelemetry context of the thread that ended it, if any.
+        ended: whether it and all before it have run, as its answer says: what it had the device do has been done.
         taken: opens when a thread begins to send it.
         done: opens when it has been answered, or has failed.
     """
@@ -82,6 +83,7 @@ class CommandBatch:
         "commands",
         "described",
         "done",
+        "ended",
         "error",
         "fetched",
         "link_s",
@@ -109,6 +111,7 @@ class CommandBatch:
         self.waited_for = False
         self.error: Exception | None = None
         self.trace: Any = None
+        self.ended = False
         self.taken = Gate()
         self.done = Gate()
 

@@ -223,6 +223,10 @@ class Session(BatchStream):
         if not self._recorded and not self.requests:
             return
         self._raise_if_ended()
+        if self._is_quiet:
+            self.raise_pending()
+            self.warn()
+            return
         batch = self._wait_for(None)
         if batch.error is not None:
             self.delivered(batch.error)

@@ -7,13 +7,13 @@ entry point in the group `ENGINES`. Everything above this line is the same for b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["ENGINES", "Reply", "Transport", "Travel"]
+__all__ = ["ENGINES", "NearSession", "Reply", "Transport", "Travel"]
 
 ENGINES = "opbox.engine"
 """The group of entry points that each name a Transport class, made without arguments, to an engine of this process."""
@@ -48,6 +48,28 @@ class Reply:
     header: dict[str, Any]
     tensors: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     travel: Travel | None = None
+
+
+class NearSession(Protocol):
+    """A session of an engine in this process: the calling thread runs its batches, without a request."""
+
+    def is_next(self, seq: int) -> bool:
+        """Return whether a batch of this number would run now, and wait for none before it."""
+
+    def run(
+        self, seq: int, commands: Sequence[Mapping[str, Any]], tensors: Mapping[str, np.ndarray[Any, Any]]
+    ) -> Reply | None:
+        """Run a batch whose turn has come, and wait until its work has been done.
+
+        Args:
+            seq, commands, tensors: as a request has them.
+
+        Returns:
+            The answer; None where nothing has happened, as its turn has not come or a request says what is wrong.
+
+        Raises:
+            MXNetError: what the batch came to.
+        """
 
 
 class Transport(Protocol):
@@ -86,13 +108,8 @@ class Transport(Protocol):
     def another(self) -> Transport:
         """Return another transport to the same engine, with connections of its own."""
 
-    def runs_at_once(self, path: str, seq: int) -> bool:
-        """Return whether the calling thread would run a session's batch itself, and wait for none before it.
-
-        Args:
-            path: where the session's batches go.
-            seq: the batch's number.
-        """
+    def near(self, path: str) -> NearSession | None:
+        """Return the session whose batches go to this path, where the engine is in this process and has it."""
 
     def close(self) -> None:
         """Close the connections; the transport must not be used again."""

@@ -12,13 +12,13 @@ from weakref import WeakSet
 import numpy as np
 
 from opbox_ops.cpu.runtime.gomp_threads import release_threads
-from opbox_protocol.errors import InternalError, error_from_json, error_to_json
 from opbox_protocol.signal_shield import shielded
-from opbox_protocol.transport import Reply
+from opbox_protocol.transport import NearSession, Reply
 
 from .allocator import tune_allocator
 from .blas_threads import restart_blas_threads
 from .engine import Engine
+from .session.here import SessionHere, raise_as_answered
 from .settings import Settings
 
 __all__ = ["EmbeddedTransport", "engine"]
@@ -79,18 +79,16 @@ class EmbeddedTransport:
         try:
             return Reply(*shielded(self._engine.call, method, path, header, tensors))
         except Exception as error:
-            answer = error_from_json(*error_to_json(error))
-            if isinstance(answer, InternalError):
-                raise  # there is no log to point to
-            raise answer from (error if os.environ.get("OPBOX_DEBUG") else None)
+            raise_as_answered(error)
 
     def another(self) -> EmbeddedTransport:
         """See opbox_protocol.transport.Transport.another."""
         return self
 
-    def runs_at_once(self, path: str, seq: int) -> bool:
-        """See opbox_protocol.transport.Transport.runs_at_once."""
-        return self._engine.runs_at_once(path, seq)
+    def near(self, path: str) -> NearSession | None:
+        """See opbox_protocol.transport.Transport.near."""
+        session = self._engine.session_at(path)
+        return None if session is None else SessionHere(session)
 
     def close(self) -> None:
         """Do nothing: the engine belongs to this process."""

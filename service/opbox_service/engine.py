@@ -148,14 +148,11 @@ class Engine:
             answered.release()
 
         header, tensors = header or {}, tensors or {}
-        route, parameters = self._routes.match(method, path)
-        at_once = None if self._closed or scopes is not SCOPES else route.at_once
-        if at_once is None or not at_once(self, owner, parameters, header, tensors, done):
-            rest = self.begin(self.read(method, path, header, tensors, owner=owner, scopes=scopes), done)
-            if rest is not None and answers:
-                self._stream.submit(rest)
-            elif rest is not None:
-                rest()
+        rest = self.begin(self.read(method, path, header, tensors, owner=owner, scopes=scopes), done)
+        if rest is not None and answers:
+            self._stream.submit(rest)
+        elif rest is not None:
+            rest()
         if not answers and not answered.acquire(timeout=self.settings.deadline_s):
             raise DeadlineError(f"{method} {path}: expected an answer within {self.settings.deadline_s:g} s, got none")
         answer: tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]] | BaseException = answers[0]
@@ -163,11 +160,10 @@ class Engine:
             raise answer
         return answer
 
-    def runs_at_once(self, path: str, seq: int, owner: str = "local") -> bool:
-        """Return whether a batch that is sent there now is run by the calling thread, and waits for none before it."""
+    def session_at(self, path: str, owner: str = "local") -> ServerSession | None:
+        """The owner's session whose batches go to this path; None where there is none."""
         _, parameters = self._routes.match("POST", path)
-        session = None if self._closed else self.sessions.find(owner, parameters["id"])
-        return session is not None and session.is_next(seq)
+        return self.sessions.find(owner, parameters["id"])
 
     def read(
         self,

@@ -34,8 +34,8 @@ class Watched:
     def another(self) -> Transport:
         return self._transport.another()
 
-    def runs_at_once(self, path: str, seq: int) -> bool:
-        return self._transport.runs_at_once(path, seq)
+    def near(self, path: str) -> Any:
+        return self._transport.near(path)
 
     def call(
         self, method: str, path: str, header: Mapping[str, Any] | None = None, tensors: Mapping[str, Any] | None = None

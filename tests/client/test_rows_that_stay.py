@@ -48,8 +48,8 @@ class Counting:
     def another(self) -> Any:
         return self._http.another()
 
-    def runs_at_once(self, path: str, seq: int) -> bool:
-        return self._http.runs_at_once(path, seq)
+    def near(self, path: str) -> Any:
+        return self._http.near(path)
 
     def close(self) -> None:
         self._http.close()

@@ -135,6 +135,29 @@ def test_forgotten_arrays_are_freed() -> None:
         session.fetch(number).result()
 
 
+def test_who_waits_again_waits_for_nothing_in_this_process() -> None:
+    session = mx.cpu().session
+    mx.nd.ones((4,)).wait_to_read()
+    mx.waitall()  # the array above is freed
+    before = session.requests
+    for _ in range(3):
+        mx.waitall()
+    assert session.requests - before == (0 if session.in_process else 3)
+    x = mx.nd.ones((4,))
+    session.flush()  # nobody has waited for this one
+    mx.waitall()
+    assert session.requests - before == (2 if session.in_process else 5)
+    assert x.asnumpy().sum() == 4
+
+
+def test_who_waits_again_is_told_of_an_end() -> None:
+    x = mx.nd.ones((2,))
+    x.wait_to_read()
+    mx.disconnect()
+    with pytest.raises(TransportError, match="closed"):
+        x.wait_to_read()
+
+
 def test_a_closed_session_says_so() -> None:
     x = mx.nd.ones((2,))
     x.asnumpy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -83,8 +83,6 @@ class Route:
         local: whether it is for clients on the server's machine alone.
         errors: statuses that it may answer beside those of every route.
         documented: whether OpenAPI has it.
-        at_once: serves a call of an engine in the caller's own process by the caller's thread, where nothing has to be
-            waited for or refused: `(engine, owner, parameters, header, tensors, done)` to whether it has.
     """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -107,7 +105,6 @@ class Route:
     local: bool = False
     errors: tuple[int, ...] = ()
     documented: bool = True
-    at_once: Callable[..., bool] | None = None
 
     @property
     def operation_id(self) -> str:

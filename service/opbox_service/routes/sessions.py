@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation
 
 from opbox_protocol.reports import MAX_HOST, MAX_SCRIPT
 
-from ..carriers import Answer, Call, Done, Rest, Tensors
+from ..carriers import Answer, Call, Done, Rest
 from ..commands import AnyCommand
 from ..stateless.graph_runner import Device
 from ..validation import Expected, InPieces, RandomSeed
@@ -31,7 +30,6 @@ __all__ = [
     "cancel",
     "create",
     "delete",
-    "run_at_once",
     "run_commands",
     "session",
     "sessions",
@@ -182,16 +180,6 @@ def delete(engine: Engine, call: Call, done: Done) -> None:
 def cancel(engine: Engine, call: Call, done: Done) -> None:
     """Stop the batch that runs and those that wait; arrays stay as the last whole step left them."""
     done(Answer({"cancelled": engine.sessions.get(call.owner, call.parameters["id"]).cancel()}))
-
-
-def run_at_once(
-    engine: Engine, owner: str, parameters: Mapping[str, str], header: Mapping[str, Any], tensors: Tensors, done: Done
-) -> bool:
-    """Run a batch that the caller waits for, and whose turn has come; see `Route.at_once`."""
-    seq = header.get("seq")
-    if len(header) != 3 or type(seq) is not int or header.get("wait") is not True:
-        return False
-    return engine.sessions.get(owner, parameters["id"]).run_at_once(seq, header.get("commands"), tensors, done)
 
 
 def run_commands(engine: Engine, call: Call, done: Done) -> Rest:

@@ -151,7 +151,6 @@ ROUTES = RouteTable(
             method="POST",
             path=paths.COMMANDS,
             handler=sessions.run_commands,
-            at_once=sessions.run_at_once,
             tag="sessions",
             request=sessions.CommandsRequest,
             answer=sessions.CommandsAnswer,
