@@ -412,6 +412,18 @@ def test_a_measurement_that_fails_is_logged_and_calls_go_on(gpu: Any, caplog: py
     assert np.isfinite(backend_for("gpu:0").get(executor.outputs[0])).all()
 
 
+def test_on_a_large_device_candidates_may_need_more(gpu: Any) -> None:
+    real = gpu.BYTES
+    gpu.BYTES = 80 << 30
+    try:
+        chosen = choice_of(problem(400))
+    finally:
+        gpu.BYTES = real
+    assert chosen is not None
+    assert choice.MAX_CANDIDATE_WORKSPACE < chosen.workspace <= (80 << 30) // choice.CANDIDATE_SHARE
+    assert FOURIER in {one.number for one in chosen.candidates}
+
+
 def test_plans_keep_to_few_bytes_for_candidates(gpu: Any) -> None:
     """The workspace of a candidate that may turn out to be slow is bounded; of the recommended one it is not."""
     chosen = choice_of(problem(400))

@@ -19,7 +19,7 @@ from ..backend.graphs import depend_on
 from . import results, search
 from .algorithms import ConvolutionProblem, UsableAlgorithm
 from .forms import is_product
-from .library import DeviceHandle, current_handle, device
+from .library import DeviceHandle, current_handle, device, device_bytes
 from .planned import ConvolutionArrays, PlannedConvolution, RefusedConvolution
 from .products import PlannedProducts, planned, usable
 
@@ -29,6 +29,8 @@ CANDIDATES = 5
 """Number of cuDNN's algorithms that are measured for a problem; a bias in the same call is one more, and products."""
 MAX_CANDIDATE_WORKSPACE = 256 << 20
 """Bytes of workspace that a plan reserves for candidates which may turn out to be slow: it keeps the memory."""
+CANDIDATE_SHARE = 64
+"""A large device's memory divided by this is also reserved: Fourier transforms of large images need a gigabyte."""
 _PROBLEMS = 4096
 _lock = Lock()
 
@@ -46,6 +48,7 @@ class ConvolutionChoice:
     ) -> None:
         self.place, self.problem, self._handle = place, problem, handle
         self._ranking = tuple(ranking)
+        self._most = max(MAX_CANDIDATE_WORKSPACE, device_bytes() // CANDIDATE_SHARE)
         self._planned: dict[UsableAlgorithm, PlannedConvolution | PlannedProducts] = {}
         self.version = 0
         self.is_measured = not problem.measured or len(self.candidates) < 2
@@ -60,7 +63,7 @@ class ConvolutionChoice:
     @property
     def candidates(self) -> list[UsableAlgorithm]:
         """The algorithms that a measurement compares: the best few of cuDNN's, as they are ranked now, and products."""
-        most = max(self.best.workspace, MAX_CANDIDATE_WORKSPACE)
+        most = max(self.best.workspace, self._most)
         fitting = [one for one in self._ranking if one.workspace <= most]
         numbers = list(dict.fromkeys((one.number, one.math) for one in fitting if not is_product(one)))[:CANDIDATES]
         return [one for one in fitting if one.adds_bias or is_product(one) or (one.number, one.math) in numbers]
