@@ -191,6 +191,12 @@ class BoundPlan:
             len(self._forward.calls) + len(self._backward.calls),
         )
 
+    def nbytes_with(self, *arrays: Mapping[str, Array]) -> int:
+        """Bytes of the plan and of what it allocates, with those of the arrays that it alone is bound to."""
+        memory = self.memory
+        own = memory.arena_bytes + memory.output_bytes + memory.packed_bytes + self.plan.object_bytes
+        return own + sum(int(array.nbytes) for group in arrays for array in group.values())
+
     def forward(
         self,
         is_train: bool = False,

@@ -184,10 +184,7 @@ class ModelPlans:
             max_bytes=budget.limit,
             infer_apart=False,
         )
-        memory = bound.memory
-        own = memory.arena_bytes + memory.output_bytes + memory.packed_bytes + bound.plan.object_bytes
-        own += sum(int(array.nbytes) for arrays in (inputs, labels, grads, states) for array in arrays.values())
-        budget.keep(own)
+        budget.keep(bound.nbytes_with(inputs, labels, grads, states))
         budget.settle()
         return ModelPlan(key, kind, bound, inputs, labels, grads, states, random, budget)
 

@@ -182,9 +182,7 @@ class PlanCache:
             random=random,
             max_bytes=budget.limit,
         )
-        memory = executor.memory
-        nbytes = memory.arena_bytes + memory.output_bytes + memory.packed_bytes + executor.plan.object_bytes
-        nbytes += sum(int(array.nbytes) for group in (arrays, grads) for array in group.values())
+        nbytes = executor.nbytes_with(arrays, grads)
         budget.keep(nbytes)
         budget.settle()
         return Compiled(executor, arrays, grads, random, metered, budget, nbytes)
