@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError
 from opbox_service.carriers import AnswerLimit
 from opbox_service.graph.json import load
 from opbox_service.models.inner_values import InnerValues
+from opbox_service.models.model_config import ModelConfig
 from opbox_service.models.model_plans import IDLE_PLANS, PlanKind
 from tests.contract.live import TOKENS, Live
 from tests.models.folders import FEATURES, IMAGES, convolutional, perceptron
@@ -72,6 +74,41 @@ def test_plans_of_inner_values_are_bounded_and_push_out_no_others() -> None:
         "inner": IDLE_PLANS["inner"],
         "gradients": 0,
     }
+    model.close()
+
+
+def test_some_outputs_do_not_compute_the_others() -> None:
+    """But outputs that need every node share the network's own plan, so that such requests run together."""
+    hidden = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="shared")
+    heads = [mx.sym.FullyConnected(hidden, num_hidden=2, name=name) for name in ("left", "right")]
+    heads.append(mx.sym.Activation(heads[1], act_type="relu", name="last"))
+    net = mx.sym.Group(heads)
+    rng = np.random.default_rng(6)
+    shapes = {"shared": (3, FEATURES), "left": (2, 3), "right": (2, 3)}
+    params = {f"{name}_weight": mx.nd.array(rng.normal(size=shape)) for name, shape in shapes.items()}
+    params |= {f"{name}_bias": mx.nd.array(rng.normal(size=shape[0])) for name, shape in shapes.items()}
+    model = loaded(net, params, inputs={"data": {"shape": [-1, FEATURES]}}, max_batch=2, outputs=["left_output"])
+    model.warm_up(ModelConfig())
+    x = rng.normal(size=(2, FEATURES)).astype(np.float32)
+    whole = ["left_output", "right_output", "last_output"]
+    executor = net.bind(mx.cpu(), {"data": mx.nd.array(x), **params})
+    by_name = dict(zip(whole, (output.asnumpy() for output in executor.forward(is_train=False)), strict=True))
+    steps: dict[tuple[str, ...], set[str]] = {}
+    for names in (["left_output"], ["last_output", "right_output"], ["left_output", "last_output"], whole):
+        answers: SimpleQueue[dict[str, np.ndarray]] = SimpleQueue()
+        model.infer("ann", {"data": x}, names, answers.put, print, AnswerLimit())
+        answer = answers.get(timeout=120)  # a run of several requests answers from any thread, with copies
+        assert list(answer) == names
+        for name in names:
+            np.testing.assert_array_equal(answer[name], by_name[name], err_msg=name)
+    for plan in model._plans._idle["outputs"]:
+        steps[plan.kind.names] = {step.node.name for step in plan.bound.plan.steps}
+    assert steps == {
+        ("left_output",): {"shared", "left"},
+        ("right_output", "last_output"): {"shared", "right", "last"},
+        (): {"shared", "left", "right", "last"},
+    }
+    assert not model._plans._idle["inner"]
     model.close()
 
 

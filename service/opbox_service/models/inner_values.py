@@ -51,6 +51,7 @@ class InnerValues:
         self.entries = dict(sorted((inner | own).items(), key=lambda item: numbers[item[0]]))
         self._outputs = tuple(outputs)
         self._graphs: LRUCache[tuple[str, ...], Graph] = LRUCache(KEPT_GRAPHS)
+        self._needed: LRUCache[frozenset[str], tuple[str, ...]] = LRUCache(KEPT_GRAPHS)
         self._lock = Lock()
 
     def check(self, subject: str, names: Iterable[str]) -> None:
@@ -71,6 +72,29 @@ class InnerValues:
         """The names in the graph's order; none where all are outputs of the network, whose own graph computes them."""
         wanted = set(names)
         return () if wanted.issubset(self._outputs) else tuple(name for name in self.entries if name in wanted)
+
+    def needed(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names whose graph is the smallest to compute these; none: the network's own is.
+
+        Some outputs of the network have a graph of their own if that leaves out a node. Else requests for other outputs
+        share the network's, so that they run together.
+        """
+        wanted = frozenset(names)
+        if not wanted or wanted == set(self._outputs):
+            return ()
+        with self._lock:
+            known = self._needed.get(wanted)
+        if known is None:
+            known = tuple(name for name in self.entries if name in wanted)
+            if wanted.issubset(self._outputs) and len(self.graph_of(known).nodes) == len(self._graph.nodes):
+                known = ()
+            with self._lock:
+                self._needed[wanted] = known
+        return known
+
+    def are_outputs(self, names: Iterable[str]) -> bool:
+        """Whether these are the network's own outputs, or some of them."""
+        return set(names).issubset(self._outputs)
 
     def names_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Names of the heads of `graph_of(names)`."""

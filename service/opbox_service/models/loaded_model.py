@@ -150,7 +150,7 @@ class LoadedModel:
             self._signature.check(tensors)
             self._inner.check("output", outputs)
             examples = self._signature.examples(tensors, alike=self._batcher is not None)
-            names = self._inner.beyond_outputs(outputs)
+            names = self._inner.needed(outputs)
             if self._batcher is None or examples > self._sizes[-1] or not self._keeps_examples(names, tensors):
                 try:
                     self._run(tensors, outputs, take, limit)
@@ -187,7 +187,7 @@ class LoadedModel:
             for size in sizes:
                 like = known_shapes(self.inputs, self._axis, size)
                 if like is not None:
-                    with self._running(like):
+                    with self._running(like, self._inner.needed(self.default_outputs)):
                         pass  # it is kept
         for warmup in config.warmup:
             for tensors in warmup_tensors(warmup, self.inputs, self._axis, sizes):
@@ -282,7 +282,7 @@ class LoadedModel:
         limit: AnswerLimit,
     ) -> None:
         """Run the network, or as much of it as the outputs need, on one request's tensors."""
-        names = self._inner.beyond_outputs(outputs)
+        names = self._inner.needed(outputs)
         computed = self._inner.names_of(names)
         with self._running(self._signature.forms(tensors), names) as plan:
             backend: Any = self._backend
@@ -326,7 +326,7 @@ class LoadedModel:
         size = next(size for size in self._sizes if size >= total)
         first = entries[0].tensors
         shapes = {name: (*t.shape[:axis], size, *t.shape[axis + 1 :]) for name, t in first.items()}
-        inner = self._inner.beyond_outputs(entries[0].outputs)
+        inner = self._inner.needed(entries[0].outputs)
         computed = self._inner.names_of(inner)
         with self._running({one.name: (shapes[one.name], first[one.name].dtype) for one in self.inputs}, inner) as plan:
             backend: Any = self._backend
@@ -358,7 +358,8 @@ class LoadedModel:
         self, forms: Mapping[str, TensorForm], names: tuple[str, ...] = ()
     ) -> AbstractContextManager[ModelPlan]:
         """A plan for inputs of such shapes and types, which computes these values, or the network's outputs."""
-        return self._plans.running(self._inner.graph_of(names), PlanKind(names), forms)
+        kind = PlanKind(names, inner=not self._inner.are_outputs(names))
+        return self._plans.running(self._inner.graph_of(names), kind, forms)
 
     @property
     def graph(self) -> Graph:

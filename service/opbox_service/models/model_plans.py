@@ -37,15 +37,17 @@ class PlanKind(NamedTuple):
     Attributes:
         names: of the values that it computes (`InnerValues.graph_of`); none: the network's own outputs.
         wrt: arguments whose gradients it computes; none: it only runs forward.
+        inner: whether some of the values are none of the network's outputs.
     """
 
     names: tuple[str, ...] = ()
     wrt: tuple[str, ...] = ()
+    inner: bool = False
 
     @property
     def purpose(self) -> str:
         """Which plans it is kept with."""
-        return "gradients" if self.wrt else "inner" if self.names else "outputs"
+        return "gradients" if self.wrt else "inner" if self.inner else "outputs"
 
 
 @dataclass(slots=True)
