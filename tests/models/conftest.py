@@ -82,6 +82,7 @@ def shared(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         OPBOX_MODELS=str(folder),
         OPBOX_STATE_DIR=str(tmp_path_factory.mktemp("state")),
         OPBOX_MAX_MODEL_BYTES=str(QUOTA),
+        OPBOX_GRPC_PORT="0",
     )
     wait_until(lambda: index(live).get(("plain", "1"), ("", ""))[0] == "READY")
     yield live

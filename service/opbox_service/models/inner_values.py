@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 
 from cachetools import LRUCache
@@ -30,7 +30,6 @@ class InnerValues:
     Args:
         graph: the network.
         outputs: names of its outputs.
-        hidden: whether these alone may be named.
 
     Attributes:
         entries: by name, in the graph's order; the network's own outputs are among them.
@@ -40,29 +39,35 @@ class InnerValues:
         ['data', 'fc1_weight', 'fc1_bias']
     """
 
-    def __init__(self, graph: Graph, outputs: Sequence[str], hidden: bool = False) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[str]) -> None:
         self._graph = graph
-        nodes = () if hidden else graph.nodes
-        named = [(name, entry) for node in nodes if node.op is not None for name, entry in _visible(node)]
+        named = [(name, entry) for node in graph.nodes if node.op is not None for name, entry in _visible(node)]
         counts = Counter(name for name, _ in named)
         own = dict(zip(outputs, graph.heads, strict=True))
         inner = {name: entry for name, entry in named if counts[name] == 1 and name not in own}
         numbers = {name: graph.entry_id(entry) for name, entry in (inner | own).items()}
         self.entries = dict(sorted((inner | own).items(), key=lambda item: numbers[item[0]]))
         self._outputs = tuple(outputs)
+        self._own = {name: entry for name, entry in self.entries.items() if name in own}
         self._graphs: LRUCache[tuple[str, ...], Graph] = LRUCache(KEPT_GRAPHS)
         self._needed: LRUCache[frozenset[str], tuple[str, ...]] = LRUCache(KEPT_GRAPHS)
         self._lock = Lock()
 
-    def check(self, subject: str, names: Iterable[str]) -> None:
+    def open_to(self, inside: bool) -> Mapping[str, Entry]:
+        """What a caller may name: all of these, or the network's own outputs alone."""
+        return self.entries if inside else self._own
+
+    def check(self, subject: str, names: Iterable[str], *, inside: bool = True) -> None:
         """Raise BadRequestError for a name that is none of these; it tells names that are like it.
 
         Args:
             subject: what is named, for the error.
+            inside: whether the caller may name values inside the network.
         """
+        entries = self.open_to(inside)
         for name in names:
-            if name not in self.entries:
-                near = near_names(name[:80], self.entries) or list(self._outputs[:SHOWN_NAMES])
+            if name not in entries:
+                near = near_names(name[:80], entries) or list(self._outputs[:SHOWN_NAMES])
                 raise BadRequestError(
                     f"{subject} {name[:80]!r} is none of the model's: expected {', '.join(near)}, or another name of "
                     "GET /v2/models/NAME/outputs"

@@ -13,7 +13,7 @@ from cachetools import LRUCache
 
 from opbox_ops.backend import Backend
 from opbox_protocol.datatypes import dtype_of
-from opbox_protocol.errors import BadRequestError
+from opbox_protocol.errors import BadRequestError, ForbiddenError
 from opbox_protocol.routes import HEAD_GRAD
 
 from ..carriers import AnswerLimit
@@ -50,8 +50,9 @@ class LoadedModel:
         memory: counts the memory of the parameters and plans.
         device: the backend's name.
         labels: the names of classes, in order.
-        code: the operators that came with it; None for most.
         spend: called with an owner and the seconds that the owner's request took of a run.
+        code: the operators that came with it; None for most.
+        owner: who published it; "" for a model of the server's folder.
 
     Attributes:
         inputs, outputs: what it takes and gives.
@@ -78,6 +79,7 @@ class LoadedModel:
         labels: Sequence[str] = (),
         spend: Callable[[str, float], None] = lambda owner, seconds: None,
         code: OwnCode | None = None,
+        owner: str = "",
     ) -> None:
         self._subject = f"model {name!r}"
         self._graph = network.graph
@@ -95,11 +97,11 @@ class LoadedModel:
         except BaseException:
             self._budget.close()
             raise
-        self._inner = InnerValues(network.graph, signature.output_names, not config.inner_values)
+        self._inner = InnerValues(network.graph, signature.output_names)
         inside: Callable[[], AbstractContextManager[None]] = nullcontext if code is None else code.inside
         self._plans = ModelPlans(self._params, signature.labels, backend, memory, inside)
         types = {one.name: np.dtype(dtype_of(one.datatype)) for one in self.inputs}
-        self._tells_gradients = config.inner_values
+        self._tells_inside = config.inner_values
         self._gradients = GradientRuns(self._inner, self._plans, self._params, types, signature.labels, backend)
         self._batched: LRUCache[tuple[Any, ...], bool] = LRUCache(KEPT_CHECKS)
         self._lock = threading.Lock()
@@ -107,7 +109,7 @@ class LoadedModel:
         self._sizes = batch_sizes(config)
         self.statistics = ModelStatistics()
         self.device = device
-        self.owner = ""
+        self.owner = owner
         self.labels = list(labels)
         self._spend = spend
         self._batcher: Batcher | None = None
@@ -148,7 +150,7 @@ class LoadedModel:
         try:
             wishes.check(self._subject, came)
             self._signature.check(tensors)
-            self._inner.check("output", outputs)
+            self._inner.check("output", outputs, inside=self._opens_to(owner))
             examples = self._signature.examples(tensors, alike=self._batcher is not None)
             names = self._inner.needed(outputs)
             if self._batcher is None or examples > self._sizes[-1] or not self._keeps_examples(names, tensors):
@@ -234,8 +236,13 @@ class LoadedModel:
         """
         begun = time.monotonic()
         try:
-            if not self._tells_gradients:
-                raise BadRequestError("gradients: expected a model that tells them, got one with inner_values = false")
+            if not self._opens_to(owner):
+                raise ForbiddenError(
+                    "gradients: expected a model that tells you them, got one with inner_values = false"
+                    if self._tells_inside is False
+                    else "gradients: expected the owner of the model, as they give its parameters away, got another "
+                    "caller: the owner may publish it with inner_values = true in its model.toml"
+                )
             labels = self._signature.labels
             inputs = {name: tensor for name, tensor in tensors.items() if not name.startswith(HEAD_GRAD)}
             self._signature.check({name: tensor for name, tensor in inputs.items() if name not in labels})
@@ -250,11 +257,17 @@ class LoadedModel:
             raise
         self.statistics.succeeded(examples, 0.0, time.monotonic() - begun)
 
-    def list_outputs(self) -> tuple[list[ServedTensor], list[str], list[str]]:
-        """What requests may name: outputs and inner values, in the graph's order; gradients; and labels for these."""
-        entries = self._inner.entries.items()
+    def _opens_to(self, caller: str) -> bool:
+        """Whether a caller may name inner values and gradients, from which the parameters can be computed."""
+        if self._tells_inside is None:
+            return self.owner in ("", caller)
+        return self._tells_inside
+
+    def list_outputs(self, caller: str) -> tuple[list[ServedTensor], list[str], list[str]]:
+        """What a caller may name: outputs and inner values, in the graph's order; gradients; and labels for these."""
+        entries = self._inner.open_to(self._opens_to(caller)).items()
         rows = [self._signature.value(name, self._graph.entry_id(entry)) for name, entry in entries]
-        if not self._tells_gradients:
+        if not self._opens_to(caller):
             return rows, [], []
         return rows, self._gradients.names(), list(self._signature.labels)
 

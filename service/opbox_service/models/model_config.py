@@ -58,9 +58,10 @@ class ModelConfig(Strict):
         Field(default="latest", description="The versions to serve: the newest, all, or those listed.")
     )
     warmup: list[Warmup] = Field(default=[], description="Requests to run before a version is ready.")
-    inner_values: bool = Field(
-        default=True,
-        description="Whether requests may name values inside it and gradients, which give its parameters away.",
+    inner_values: bool | None = Field(
+        default=None,
+        description="Whether requests may name values inside it and gradients, which give its parameters away; by "
+        "default those of the owner who published it, and all for a model of the server's folder.",
     )
     owners: list[str] | None = Field(default=None, description="Who may call it; by default every owner.")
 

@@ -127,13 +127,14 @@ class ModelHost:
             self._device_times.add(owner, device, 0.0, seconds)
 
         with inside():
-            model = LoadedModel(reference.name, network, config, backend, memory, device, labels, spend, code)
+            model = LoadedModel(
+                reference.name, network, config, backend, memory, device, labels, spend, code, reference.owner
+            )
             try:
                 model.warm_up(config)
             except BaseException:
                 model.close()
                 raise
-        model.owner = reference.owner
         return model
 
     def _memory(self, reference: ModelReference, device: str) -> Budget:

@@ -303,7 +303,11 @@ class ModelRepository:
     # -- what is served -------------------------------------------------------------------------------------------
 
     def index(self, owner: str) -> list[VersionRow]:
-        """The versions that an owner may call, and the models of the folder that have never been loaded."""
+        """The versions that an owner may call, and the models of the folder that have never been loaded.
+
+        Who may call one of these is what its `model.toml` says now. One with a mistake is shown to everyone, as nobody
+        knows whom it would exclude; it cannot be called.
+        """
         with self._lock:
             rows = [
                 VersionRow(self._name_for(name, owner), number, version.state, version.reason, *self._access(name))
@@ -312,8 +316,20 @@ class ModelRepository:
                 if self._may(name, owner)
             ]
             known = set(self._models)
-        rows += [VersionRow(name, 1, "UNAVAILABLE", "not loaded") for name in self.names() if name not in known]
+        for name in self.names():
+            if name not in known:
+                callers = self._stated_callers(name)
+                if callers is None or owner in callers:
+                    rows.append(VersionRow(name, 1, "UNAVAILABLE", "not loaded", None, callers))
         return sorted(rows, key=lambda row: (row.name, row.version))
+
+    def _stated_callers(self, name: str) -> tuple[str, ...] | None:
+        """Who may call a model of the folder, by its file; None: everyone, or the file has a mistake."""
+        try:
+            owners = read_config(self._folder(name, None) / CONFIG_FILE).owners
+        except MXNetError:
+            return None
+        return None if owners is None else tuple(owners)
 
     def resolve(self, name: str, version: str, owner: str) -> ModelReference:
         """What a call for a model is for: the version that it names, or the newest that is ready.

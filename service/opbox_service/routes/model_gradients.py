@@ -95,7 +95,7 @@ def list_outputs(engine: Engine, call: Call, done: Done) -> None:
     """List what requests for a model may name: outputs, values inside it, gradients."""
     reference = call.model
     assert reference is not None
-    rows, gradients, labels = engine.models.get(reference).list_outputs()
+    rows, gradients, labels = engine.models.get(reference).list_outputs(call.owner)
     header = {"model_name": reference.name, "model_version": str(reference.version)}
     outputs = [row.to_json() for row in rows]
     done(Answer({**header, "outputs": outputs, "gradients": gradients, "labels": labels}))
