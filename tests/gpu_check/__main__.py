@@ -13,7 +13,7 @@ from pathlib import Path
 from .machine import description
 from .stages import Stage, run
 
-__all__ = ["stages"]
+__all__ = ["ENVIRONMENT", "stages"]
 
 ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "gpu-check"
@@ -21,6 +21,8 @@ SANITIZERS = {"memcheck": 40.0, "racecheck": 40.0, "synccheck": 30.0}
 """Tools of compute-sanitizer, and seconds for each: out-of-bounds accesses, races in shared memory, wrong barriers."""
 UNMEASURED = {"OPBOX_CUDNN_TUNE": "off"}
 """No convolution gets another algorithm between two steps whose bits are compared."""
+ENVIRONMENT = {"OPBOX_TEST_REQUIRE_GPU": "1", "OPBOX_GPU_SELFCHECK_S": "0"}
+"""Of all stages. Selfcheck has a time of its own; at a program's first use of the GPU the others would wait for it."""
 ON_DEVICES = ("devices", "code_on_devices", "isolation", "code_sessions")
 """What of the contract a device may change; the rest needs none, and takes many minutes."""
 
@@ -78,8 +80,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=names, help="a stage; smoke always runs")
     options = parser.parse_args()
     chosen = [s for s in stages() if not options.only or s.name in (*options.only, "smoke")]
-    # The stage selfcheck has a time of its own; at a program's first use of the GPU the others would wait for it too.
-    return run(chosen, options.output, description(), {"OPBOX_TEST_REQUIRE_GPU": "1", "OPBOX_GPU_SELFCHECK_S": "0"})
+    return run(chosen, options.output, description(), ENVIRONMENT)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +79,3 @@ class Lines:
         # One write at the file's end: processes do not mix their lines.
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-
-
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file, but not one that was cut off."""
-    if not path.exists():
-        return
-    for line in path.read_text("utf-8").splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return

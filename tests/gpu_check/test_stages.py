@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +16,7 @@ import pytest
 
 from .__main__ import ROOT, stages
 from .machine import description
-from .results import read
-from .stages import Stage, run
+from .stages import Stage, read, run
 
 
 def python(program: str, *arguments: str) -> list[str]:
@@ -62,9 +62,64 @@ def test_a_stage_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Pat
     assert record["outcome"] == "too slow"
     child = int(record["output"])
     deadline = time.monotonic() + 60
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
+    while not ended(child):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+SLEEPS = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+open(sys.argv[1], 'w').write('1')
+print(child.pid)
+time.sleep(600)
+"""
+RUNS = """
+import sys
+from pathlib import Path
+from tests.gpu_check.stages import Stage, run
+stages = [Stage("sleeps", [sys.executable, "-c", sys.argv[2], "{figures}"], 600), Stage("last", ["true"], 60)]
+sys.exit(run(stages, Path(sys.argv[1]), {}, {}))
+"""
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has ended, or is about to be waited for."""
+    try:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text("utf-8").split()[2]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_stage_with_what_it_started_and_its_file_is_written(tmp_path: Path, sent: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    whole = subprocess.Popen([sys.executable, "-c", RUNS, str(tmp_path), SLEEPS], cwd=ROOT, env=environment)
+    output = tmp_path / "1-sleeps.txt"
+    deadline = time.monotonic() + 60
+    while not (output.exists() and output.read_text("utf-8").endswith("\n")):
+        assert time.monotonic() < deadline
+        assert whole.poll() is None
+        time.sleep(0.05)
+    whole.send_signal(sent)
+    assert whole.wait(60) == 1
+    [record] = records(tmp_path).values()
+    assert (record["outcome"], record["figures"]) == ("interrupted", 1)
+    while not ended(int(record["output"])):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_limits_are_counted_by_the_clock(tmp_path: Path) -> None:
+    """A clock that stands still until the stage has left something: the stage is cut off in its middle."""
+    figures = tmp_path / "1-slow.figures"
+    program = "import sys, time\nopen(sys.argv[1], 'w').write('[2, 3]')\nprint('half')\ntime.sleep(600)"
+    stage = Stage("slow", python(program, "{figures}"), 5)
+    assert run([stage], tmp_path, {}, {}, lambda: 10.0 if figures.exists() and figures.stat().st_size else 0.0) == 1
+    [record] = records(tmp_path).values()
+    assert (record["outcome"], record["figures"]) == ("too slow", [2, 3])
+    assert (tmp_path / "1-slow.txt").read_text("utf-8").strip() in ("", "half")
+    assert not figures.exists(), "they are in the stage's file"
 
 
 def test_tests_are_counted_and_figures_taken(tmp_path: Path) -> None:
