@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import opbox as mx
+from opbox_ops import trust
 from opbox_ops.backend import backend_for
 from opbox_ops.cuda import cublas
 from opbox_ops.cudnn import choice, forms, products, search
-from opbox_ops.cudnn.algorithms import DATA, FORWARD, WEIGHT, ConvolutionPass, ConvolutionProblem
+from opbox_ops.cudnn.algorithms import DATA, FORWARD, WEIGHT, ConvolutionPass, ConvolutionProblem, Form
 from opbox_ops.cudnn.choice import choice_of
-from opbox_ops.cudnn.forms import Form, is_product, usable_forms
+from opbox_ops.cudnn.forms import usable_forms
 from opbox_ops.selfcheck import convolutions
 from tests.cases.case import Case
 from tests.switches import switch_off
@@ -150,6 +151,12 @@ def test_what_products_are_not_offered_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert not offered(WEIGHT)
 
 
+def test_a_product_that_the_self_check_refuses_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = "cuBLAS BackwardFilter product SPLIT"
+    monkeypatch.setattr(trust, "is_trusted", lambda name, dtype: name != wrong)
+    assert offered(WEIGHT) == {Form.BY_SAMPLE, Form.WHOLE}
+
+
 @pytest.mark.parametrize("most", [1 << 18, 1 << 22, 1 << 30])
 @pytest.mark.parametrize("direction", [FORWARD, DATA, WEIGHT], ids=lambda direction: direction.name)
 def test_a_product_keeps_to_the_workspace(direction: ConvolutionPass, most: int) -> None:
@@ -176,7 +183,7 @@ def test_a_product_keeps_to_the_workspace(direction: ConvolutionPass, most: int)
 def test_which_product_runs_before_anything_was_measured(wanted: ConvolutionProblem, product: Form | None) -> None:
     chosen = choice_of(wanted)
     assert chosen is not None
-    assert (chosen.best.number if is_product(chosen.best) else None) == product
+    assert (chosen.best.number if chosen.best.is_product else None) == product
 
 
 # -- measured ---------------------------------------------------------------------------------------------------------
@@ -187,12 +194,12 @@ def test_the_fastest_is_found_among_both_and_read_from_disk(gpu: Any) -> None:
     asked = problem(WEIGHT, (2, 8, 9, 9), 8, measured=True)
     chosen = choice_of(asked)
     assert chosen is not None
-    assert not is_product(chosen.best)
+    assert not chosen.best.is_product
     before = gpu.state.used[0]
     search.ask(chosen)
     assert search.settle(60)
     assert chosen.is_measured
-    assert is_product(chosen.best)
+    assert chosen.best.is_product
     assert not cublas._apart, "the measurement's workspace is gone"
     assert gpu.state.used[0] <= before + 64
     forget()
@@ -218,8 +225,8 @@ def test_a_measured_product_beside_sessions_uses_none_of_their_workspaces() -> N
 def test_candidates_are_few() -> None:
     chosen = choice_of(problem(WEIGHT, (2, 8, 9, 9), 8, 3, measured=True))
     assert chosen is not None
-    assert sum(not is_product(one) for one in chosen.candidates) <= choice.CANDIDATES
-    assert sum(map(is_product, chosen.candidates)) == len(usable_forms(chosen.problem))
+    assert sum(not one.is_product for one in chosen.candidates) <= choice.CANDIDATES
+    assert sum(one.is_product for one in chosen.candidates) == len(usable_forms(chosen.problem))
 
 
 def test_one_filter_or_channel_has_the_cpus_values(forced: Form) -> None:

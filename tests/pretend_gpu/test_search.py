@@ -22,7 +22,6 @@ from opbox_ops.backend import backend_for
 from opbox_ops.cudnn import choice, library, measuring, results, search
 from opbox_ops.cudnn.algorithms import DATA, FORWARD, WEIGHT, ConvolutionPass, ConvolutionProblem
 from opbox_ops.cudnn.choice import ConvolutionChoice, choice_of
-from opbox_ops.cudnn.forms import is_product
 from tests.ops.checks import NEAR, close
 
 from .spy import watched
@@ -199,7 +198,7 @@ def test_each_direction_is_measured(gpu: Any, direction: ConvolutionPass, last: 
     assert chosen is not None
     slowest = f"cudnnConvolution{direction.name}", chosen.best.number
     gpu.costs[slowest] = 5.0
-    algorithms = [one for one in chosen._ranking if not is_product(one)]
+    algorithms = [one for one in chosen._ranking if not one.is_product]
     products = len(chosen._ranking) - len(algorithms)
     assert bool(products) == (direction is WEIGHT)
     count = len(chosen.candidates)

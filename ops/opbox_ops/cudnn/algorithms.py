@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,12 +27,12 @@ __all__ = [
     "DATA",
     "FORWARD",
     "IMPLICIT_PRECOMP_GEMM",
-    "PRODUCTS",
     "WEIGHT",
     "WORKSPACE_ALIGNMENT",
     "ConvolutionPass",
     "ConvolutionProblem",
     "Descriptors",
+    "Form",
     "UsableAlgorithm",
     "algorithm_name",
     "aligned",
@@ -40,8 +41,6 @@ __all__ = [
 
 IMPLICIT_PRECOMP_GEMM = 1
 """The forward algorithm that cuDNN has a bias for."""
-PRODUCTS = 1000
-"""The numbers of cuDNN's algorithms are smaller; from here on they are those of products (`forms`)."""
 WORKSPACE_ALIGNMENT = 256
 _CROSS_CORRELATION, _DETERMINISTIC = 1, 1
 _RESULTS = 32
@@ -127,6 +126,14 @@ class ConvolutionProblem:
         return math.prod(self.shapes[operand]) * _ITEMSIZES[self.dtype]
 
 
+class Form(IntEnum):
+    """Products of cuBLAS, by their numbers among a problem's algorithms; cuDNN's are smaller. See `products`."""
+
+    BY_SAMPLE = 1000
+    WHOLE = 1001
+    SPLIT = 1002
+
+
 class UsableAlgorithm(NamedTuple):
     """One that may run a problem.
 
@@ -136,6 +143,7 @@ class UsableAlgorithm(NamedTuple):
         workspace: bytes that it needs, aligned to WORKSPACE_ALIGNMENT.
         adds_bias: whether the call that runs it adds the problem's bias.
         varies: whether its result's last bits change from run to run.
+        is_product: whether it is cuBLAS's.
     """
 
     number: int
@@ -143,6 +151,10 @@ class UsableAlgorithm(NamedTuple):
     workspace: int
     adds_bias: bool = False
     varies: bool = False
+
+    @property
+    def is_product(self) -> bool:
+        return self.number >= min(Form)
 
 
 class Descriptors:
@@ -236,8 +248,9 @@ def _usable(
 
 def algorithm_name(problem: ConvolutionProblem, algorithm: UsableAlgorithm) -> str:
     """What a GPU's self-check calls an algorithm."""
-    library = "cuDNN" if algorithm.number < PRODUCTS else "cuBLAS"
-    return f"{library} {problem.direction.name} algorithm {algorithm.number}"
+    if algorithm.is_product:
+        return f"cuBLAS {problem.direction.name} product {Form(algorithm.number).name}"
+    return f"cuDNN {problem.direction.name} algorithm {algorithm.number}"
 
 
 def _described(problem: ConvolutionProblem, descriptors: Descriptors) -> tuple[c_void_p, c_void_p, c_void_p, c_void_p]:

@@ -18,7 +18,6 @@ from opbox_protocol.errors import MXNetError
 from ..backend.graphs import depend_on
 from . import results, search
 from .algorithms import ConvolutionProblem, UsableAlgorithm
-from .forms import is_product
 from .library import DeviceHandle, current_handle, device, device_bytes
 from .planned import ConvolutionArrays, PlannedConvolution, RefusedConvolution
 from .products import PlannedProducts, planned, usable
@@ -65,8 +64,8 @@ class ConvolutionChoice:
         """The algorithms that a measurement compares: the best few of cuDNN's, as they are ranked now, and products."""
         most = max(self.best.workspace, self._most)
         fitting = [one for one in self._ranking if one.workspace <= most]
-        numbers = list(dict.fromkeys((one.number, one.math) for one in fitting if not is_product(one)))[:CANDIDATES]
-        return [one for one in fitting if one.adds_bias or is_product(one) or (one.number, one.math) in numbers]
+        numbers = list(dict.fromkeys((one.number, one.math) for one in fitting if not one.is_product))[:CANDIDATES]
+        return [one for one in fitting if one.adds_bias or one.is_product or (one.number, one.math) in numbers]
 
     @property
     def workspace(self) -> int:

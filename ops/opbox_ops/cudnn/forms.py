@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from enum import IntEnum
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -20,24 +19,16 @@ from ..cuda.window_columns import numbers_of
 from .algorithms import (
     DATA,
     FORWARD,
-    PRODUCTS,
     WEIGHT,
     WORKSPACE_ALIGNMENT,
     ConvolutionProblem,
+    Form,
     UsableAlgorithm,
     algorithm_name,
     aligned,
 )
 
-__all__ = ["MAX_WORKSPACE", "Form", "ProductSizes", "carved", "is_product", "is_recommended", "usable_forms"]
-
-
-class Form(IntEnum):
-    """Products, by their numbers among a problem's algorithms; cuDNN's numbers are smaller. See `products`."""
-
-    BY_SAMPLE = PRODUCTS
-    WHOLE = PRODUCTS + 1
-    SPLIT = PRODUCTS + 2
+__all__ = ["MAX_WORKSPACE", "ProductSizes", "carved", "is_recommended", "usable_forms"]
 
 
 MAX_WORKSPACE = 256 << 20
@@ -229,11 +220,6 @@ def usable_forms(problem: ConvolutionProblem) -> list[UsableAlgorithm]:
             if trust.is_trusted(algorithm_name(problem, algorithm), problem.dtype):
                 usable.append(algorithm)
     return usable
-
-
-def is_product(algorithm: UsableAlgorithm) -> bool:
-    """Return whether an algorithm is a product, not cuDNN's."""
-    return algorithm.number >= PRODUCTS
 
 
 def is_recommended(problem: ConvolutionProblem, form: UsableAlgorithm) -> bool:

@@ -18,8 +18,8 @@ from ..bound_calls import Call, as_one
 from ..compute import Array
 from ..cuda.product import product
 from ..cuda.window_columns import joined, swapped, window_columns, window_sums
-from .algorithms import DATA, FORWARD, ConvolutionProblem, UsableAlgorithm, usable_algorithms
-from .forms import Form, ProductSizes, carved, is_product, is_recommended, usable_forms
+from .algorithms import DATA, FORWARD, ConvolutionProblem, Form, UsableAlgorithm, usable_algorithms
+from .forms import ProductSizes, carved, is_recommended, usable_forms
 from .library import DeviceHandle
 from .planned import ConvolutionArrays, PlannedConvolution, bias_behind, channels_second
 
@@ -201,6 +201,6 @@ def planned(
     handle: DeviceHandle, problem: ConvolutionProblem, algorithm: UsableAlgorithm
 ) -> PlannedConvolution | PlannedProducts:
     """A problem with what is to run it."""
-    if is_product(algorithm):
+    if algorithm.is_product:
         return PlannedProducts(handle.cupy, problem, algorithm)
     return PlannedConvolution(handle, problem, algorithm)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ..backend.failure import device_error
 from . import results
 from .algorithms import UsableAlgorithm
-from .forms import is_product
 from .library import DeviceHandle, attached_cupy, device, further_handle
 from .measuring import Abandoned, is_worth_measuring, measured_milliseconds, scratch_arrays
 
@@ -173,7 +172,7 @@ def _measure(problem: _Problem) -> None:
         candidates = choice.candidates
         workspace = max(algorithm.workspace for algorithm in candidates)
         try:
-            products = any(map(is_product, candidates))
+            products = any(one.is_product for one in candidates)
             with stream, scratch_arrays(cupy, choice.problem, workspace, products=products) as arrays:
                 if arrays is None:
                     return
