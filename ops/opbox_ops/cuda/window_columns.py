@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..compute import Array
-from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, threads_for, threads_of
+from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, threads_for
 
 __all__ = ["SIZES", "joined", "numbers_of", "swapped", "window_columns", "window_sums"]
 
@@ -25,6 +25,8 @@ SIZES = (
 """Channels, then data, windows, kernel, stride, dilation and padding along three dimensions."""
 _THREADS, _EACH = 256, 4
 """Threads of a block, and elements of a thread."""
+_LANES = 8
+"""Threads that add up many parts of an element."""
 _DATA, _WINDOWS = 32 * 128 * 56 * 56, 32 * 128 * 28 * 28
 _WHAT = "32 images of 128 channels, 56 x 56, by 3 x 3 with a stride of 2"
 _TYPES = tuple(WITH_BFLOAT16)
@@ -119,17 +121,25 @@ SUMS_LAST = KernelTemplate(
 )
 JOIN = KernelTemplate(
     "opbox_join_products",
-    "const A *parts, T *out, unsigned elements, unsigned count",
-    """  const unsigned number = blockIdx.x * blockDim.x + threadIdx.x;
-  if (number >= elements) return;
-  A sum = parts[number];
+    "const A *parts, T *out, unsigned elements, unsigned count, unsigned lanes",
+    f"""  __shared__ A sums[{_THREADS}];
+  const unsigned across = blockDim.x / lanes, lane = threadIdx.x / across;
+  const unsigned number = blockIdx.x * across + threadIdx.x % across;
+  A sum = 0;
+  if (number < elements) {{
 #pragma unroll 8
-  for (unsigned part = 1; part < count; ++part) sum += parts[(long long)part * elements + number];
+    for (unsigned part = lane; part < count; part += lanes) sum += parts[(long long)part * elements + number];
+  }}
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (lane > 0 || number >= elements) return;
+  for (unsigned other = 1; other < lanes; ++other) sum += sums[other * across + threadIdx.x];
   out[number] = T(sum);
 """,
     ("32 parts of 512 x 128", lambda: Moved(4 * 33 * 512 * 128, 4 * 33 * 512 * 128)),
     types=_TYPES,
 )
+"""An element's parts are added up by `lanes` threads, each every `lanes`-th, and their sums in order."""
 KERNELS += [COLUMNS, COLUMNS_LAST, SUMS, SUMS_LAST, JOIN]
 
 
@@ -189,9 +199,9 @@ def swapped(xp: Any, source: Array, target: Array, shape: tuple[int, int, int]) 
 
 def joined(xp: Any, parts: Array, out: Array, count: int) -> Callable[[], Any]:
     """A call that adds up so many parts of the wider type, one behind the other, and rounds the sum to out's type."""
-    threads = threads_of(out.size)
-    arguments = (parts, out, np.uint32(out.size), np.uint32(count))
-    return JOIN.launch(xp, out.dtype, -(-out.size // threads), threads, arguments)
+    lanes = _LANES if count >= 2 * _LANES else 1
+    arguments = (parts, out, *map(np.uint32, (out.size, count, lanes)))
+    return JOIN.launch(xp, out.dtype, -(-out.size * lanes // _THREADS), _THREADS, arguments)
 
 
 def _product(numbers: Sequence[Any]) -> int:
