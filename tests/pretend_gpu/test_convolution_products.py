@@ -151,6 +151,14 @@ def test_what_products_are_not_offered_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert not offered(WEIGHT)
 
 
+def test_where_tensor_cores_may_multiply_no_product_is_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPBOX_ALLOW_TF32", "1")
+    chosen = choice_of(problem(WEIGHT))
+    assert chosen is not None
+    assert not chosen.best.is_product
+    assert any(one.is_product for one in chosen.candidates)
+
+
 def test_a_product_that_the_self_check_refuses_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = "cuBLAS BackwardFilter product SPLIT"
     monkeypatch.setattr(trust, "is_trusted", lambda name, dtype: name != wrong)

@@ -27,6 +27,7 @@ from .algorithms import (
     algorithm_name,
     aligned,
 )
+from .library import Math
 
 __all__ = ["MAX_WORKSPACE", "ProductSizes", "carved", "is_recommended", "usable_forms"]
 
@@ -223,13 +224,13 @@ def usable_forms(problem: ConvolutionProblem) -> list[UsableAlgorithm]:
 
 
 def is_recommended(problem: ConvolutionProblem, form: UsableAlgorithm) -> bool:
-    """Return whether a product is taken where nothing was measured: in single precision, for most gradients.
+    """Return whether a product is taken where nothing was measured: in float32 without TF32, for many gradients.
 
     cuDNN's only algorithm that repeats the bits of a weight's gradient has a fraction of a product's speed there.
     """
     sizes = ProductSizes(problem)
     is_worth = sizes.places * sizes.filters * sizes.depth >= _WORTH
-    if problem.dtype != "float32" or problem.direction is FORWARD or not is_worth:
+    if problem.math != Math.FMA or problem.direction is FORWARD or not is_worth:
         return False
     is_strided = max(problem.window[0]) > 1
     if problem.direction is DATA:
