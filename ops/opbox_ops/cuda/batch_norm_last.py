@@ -17,13 +17,15 @@ from ..accumulation import accumulation_type
 from ..bound_calls import as_one
 from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..infer import size_of
-from ..layout import CHANNELS_LAST, physical_arrays, share_layout
+from ..layout import CHANNELS_LAST, physical, physical_arrays, share_layout
 from ..nn.batch_norm import BatchNormParams, backward, op
 from .batch_norm import by_last_axis, by_mode, copies_back, target_temps, targets
 from .channel_rows import JOIN_PLACE, MAX_SLICES, PLACE, SIZES, THREADS, blocks_for, join_slices, slices_of
 from .fours import by_channel_rows
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
 from .row_blocks import LANES, MOMENTS
+
+__all__ = ["accepts", "backward_temps", "bind_backward", "bind_forward", "forward_temps"]
 
 _ELEMENTS = 32 * 64 * 112 * 112
 _EXAMPLE = "32 images of 64 channels, 112 x 112, channels last"
@@ -65,10 +67,12 @@ JOIN_STATISTICS = KernelTemplate(
     declares=LANES + MOMENTS,
     types=("float32", "float64"),
 )
+_WRITE = "const A y = A(T((x - mean) * factor + shift)); out[at] = T(relu && y < 0 ? A(0) : y);"
+"""NaN stays NaN."""
 FORWARD = KernelTemplate(
     "opbox_batch_norm_last",
     "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, A *inverses, "
-    f"const A *joined, {SIZES}, A eps, int of_batch, int fix_gamma, int writes_gamma, int writes",
+    f"const A *joined, {SIZES}, A eps, int of_batch, int fix_gamma, int writes_gamma, int writes, int relu",
     f"""{PLACE}  if (c >= channels) return;
   const A mean = of_batch ? joined[c] : moving_mean[c];
   const A variance = of_batch ? joined[channels + c] / A(rows) : moving_var[c];
@@ -80,18 +84,21 @@ FORWARD = KernelTemplate(
   }}
   if (!writes) return;
   const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = beta[c];
-{by_channel_rows({"x": "A(data[at])"}, "out[at] = T((x - mean) * factor + shift);")}""",
+{by_channel_rows({"x": "A(data[at])"}, _WRITE)}""",
     (_EXAMPLE, lambda: Moved(4 * 2 * _ELEMENTS, 4 * 2 * _ELEMENTS)),
     types=tuple(WITH_BFLOAT16),
 )
 _READS = {"g": "A(gout[at])", "x": "A(data[at])"}
+_COUNTED = "const A h = relu ? g * A(A(T((x - mean) * factor + shift)) > 0) : g; "
+"""What an element of gout counts as: with ReLU 0 where its input, worked out again, was not above 0."""
 SUMS = KernelTemplate(
     "opbox_batch_norm_last_sums",
-    f"const T *gout, const T *data, const A *means, A *parts, {SIZES}",
+    "const T *gout, const T *data, const A *gamma, const A *beta, const A *means, const A *inverses, A *parts, "
+    f"{SIZES}, int fix_gamma, int relu",
     f"""{PLACE}  A sum = 0, products = 0;
   if (c < channels) {{
-    const A mean = means[c];
-{by_channel_rows(_READS, "sum += g; products += g * (x - mean);")}  }}
+    const A mean = means[c], factor = fix_gamma ? inverses[c] : inverses[c] * gamma[c], shift = relu ? beta[c] : A(0);
+{by_channel_rows(_READS, f"{_COUNTED}sum += h; products += h * (x - mean);")}  }}
   sum = add_over_lanes(sum, scratch, 32, rows_at_once);
   products = add_over_lanes(products, scratch, 32, rows_at_once);
   if (row == 0 && c < channels) {{
@@ -122,11 +129,13 @@ JOIN_SUMS = KernelTemplate(
     declares=LANES,
     types=("float32", "float64"),
 )
+_GRADIENT = "const A own = A(T((h - level - (x - mean) * share) * factor)); gdata[at] = adds ? T(own + more) : T(own);"
+"""The gradient is rounded before something is added to it, as in a step of its own."""
 BACKWARD = KernelTemplate(
     "opbox_batch_norm_last_back",
-    "const T *gout, const T *data, const A *gamma, const A *means, const A *inverses, A *moving_mean, A *moving_var, "
-    f"T *gdata, A *ggamma, A *gbeta, const A *joined, {SIZES}, A eps, A momentum, int of_batch, int fix_gamma, "
-    "int writes",
+    "const T *gout, const T *data, const A *gamma, const A *beta, const A *means, const A *inverses, A *moving_mean, "
+    "A *moving_var, const T *addend, T *gdata, A *ggamma, A *gbeta, const A *joined, "
+    f"{SIZES}, A eps, A momentum, int of_batch, int fix_gamma, int writes, int relu, int adds",
     f"""{PLACE}  if (c >= channels) return;
   const A mean = means[c], inverse = inverses[c], sum = joined[c], products = joined[channels + c] * inverse;
   if (slice == 0 && row == 0) {{
@@ -138,9 +147,9 @@ BACKWARD = KernelTemplate(
     }}
   }}
   if (!writes) return;
-  const A factor = fix_gamma ? inverse : inverse * gamma[c];
+  const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = relu ? beta[c] : A(0);
   const A share = of_batch ? products * inverse / A(rows) : 0, level = of_batch ? sum / A(rows) : 0;
-{by_channel_rows(_READS, "gdata[at] = T((g - level - (x - mean) * share) * factor);")}""",
+{by_channel_rows({**_READS, "more": "adds ? A(addend[at]) : A(0)"}, f"{_COUNTED}{_GRADIENT}")}""",
     (_EXAMPLE, lambda: Moved(4 * 3 * _ELEMENTS, 4 * 3 * _ELEMENTS)),
     types=tuple(WITH_BFLOAT16),
 )
@@ -171,7 +180,7 @@ def _joined(
     return joined, [join_slices(ctx, kernel, parts.dtype, channels, arguments)]
 
 
-def _accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:
+def accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:
     alike = [*(call.inputs[i] for i in ins), call.outputs[0]]
     in_a_region = alike[0].layout == CHANNELS_LAST and p.axis == 1
     return (
@@ -179,6 +188,14 @@ def _accepts(p: BatchNormParams, call: CallSpec, ins: tuple[int, ...]) -> bool:
         and share_layout(call, ins, (0,))
         and of_one_type(*alike, types=WITH_BFLOAT16)
     )
+
+
+def forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+    return _temps(p, call, call.inputs[0], 3)
+
+
+def backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+    return _temps(p, call, call.inputs[1], 2)
 
 
 def _temps(p: BatchNormParams, call: CallSpec, data: ArraySpec, numbers: int) -> list[Temp]:
@@ -191,10 +208,13 @@ def _temps(p: BatchNormParams, call: CallSpec, data: ArraySpec, numbers: int) ->
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: _accepts(p, call, (0,)),
-    temps=lambda p, call: _temps(p, call, call.inputs[0], 3),
+    accepts=lambda p, call: accepts(p, call, (0,)),
+    temps=forward_temps,
 )
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
+def bind_forward(
+    p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, relu: bool = False
+) -> Callable[[], Any]:
+    """Bind forward, with `relu` of BatchNorm and the ReLU behind it."""
     sizes, parts, statistics = _sizes(p, inputs[0].shape), ctx.temp[-2], targets(ctx, outputs, 1, 2)
     inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
     (data, gamma, *others), calls = contiguous(ctx, inputs)
@@ -206,7 +226,7 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     joined, joins = _joined(ctx, JOIN_STATISTICS, sizes)
 
     def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
-        flags = map(np.int32, (of_batch, p.fix_gamma, writes_gamma and trains, out is not None))
+        flags = map(np.int32, (of_batch, p.fix_gamma, writes_gamma and trains, out is not None, relu))
         arrays = (data, gamma, *others, data if out is None else out, *statistics, joined)
         arguments = (*arrays, *numbers, scalar(p.eps, data.dtype), *flags)
         before = [of_slices, *joins] if of_batch else []
@@ -219,25 +239,49 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     "gpu",
     level="generated",
     prepares=True,
-    accepts=lambda p, call: _accepts(p, call, (0, 1)),
-    temps=lambda p, call: _temps(p, call, call.inputs[1], 2),
+    accepts=lambda p, call: accepts(p, call, (0, 1)),
+    temps=backward_temps,
 )
 def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    sizes, parts, gradients = _sizes(p, inputs[1].shape), ctx.temp[-2], targets(ctx, outputs, 1, 2)
-    inputs, outputs = physical_arrays(ctx.call, inputs, outputs)
+    gout, data, gamma, *statistics = physical_arrays(ctx.call, inputs, outputs)[0]
+    return bind_backward(p, ctx, [gout, data, gamma, gamma, *statistics], outputs)
+
+
+def bind_backward(
+    p: BatchNormParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    outputs: Outputs,
+    *,
+    relu: bool = False,
+    addend: Array | None = None,
+) -> Callable[[], Any]:
+    """Bind backward.
+
+    Args:
+        inputs: as they lie: gout, data, gamma, beta, mean, var and the moving statistics. Without `relu` beta is not
+            read.
+        relu: whether gout is that of the ReLU behind BatchNorm.
+        addend: what is added to data's gradient, as it lies.
+    """
+    parts, gradients = ctx.temp[-2], targets(ctx, outputs, 1, 2)
+    gdata: Array | None = None if outputs[0] is None else physical(outputs[0], ctx.call.outputs[0].layout)
     arrays, calls = contiguous(ctx, inputs)
-    gout, data, _, means = arrays[:4]
+    gout, data = arrays[:2]
+    sizes = _sizes(p, ctx.call.inputs[1].shape)
+    (added,), more_calls = contiguous(ctx, [gout if addend is None else addend])
     after = copies_back(ctx, inputs[-2:], arrays[-2:])
-    gdata: Array | None = outputs[0]
     numbers = tuple(map(np.int32, sizes))
-    sums = _launch(ctx, SUMS, data.dtype, sizes, (gout, data, means, parts, *numbers))
+    switches = (np.int32(p.fix_gamma), np.int32(relu))
+    sums = _launch(ctx, SUMS, data.dtype, sizes, (*arrays[:6], parts, *numbers, *switches))
     joined, joins = _joined(ctx, JOIN_SUMS, sizes)
 
     def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
         factors = (scalar(p.eps, data.dtype), scalar(p.momentum, data.dtype))
-        flags = map(np.int32, (of_batch, p.fix_gamma, gdata is not None))
-        results = (gout if gdata is None else gdata, *gradients, joined)
+        flags = map(np.int32, (of_batch, p.fix_gamma, gdata is not None, relu, addend is not None))
+        results = (added, gout if gdata is None else gdata, *gradients, joined)
         arguments = (*arrays, *results, *numbers, *factors, *flags)
-        return as_one([*calls, sums, *joins, _launch(ctx, BACKWARD, data.dtype, sizes, arguments), *after])
+        launches = [sums, *joins, _launch(ctx, BACKWARD, data.dtype, sizes, arguments)]
+        return as_one([*calls, *more_calls, *launches, *after])
 
     return by_mode(p, ctx, launch)

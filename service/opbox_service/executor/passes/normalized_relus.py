@@ -5,15 +5,17 @@
     gx = gradient of BatchNorm(h, x)       ->   gx = gradient of normalized_relu(g, x)
     s = gx + a                             ->   s = gradient of normalized_relu(g, x) + a
 
-where oneDNN would run BatchNorm on arrays with the channels last, and nobody else reads n, h or gx. It takes
-kernels in C: by NumPy alone the sweeps take three times as long as oneDNN's and ReLU's. Float32 agrees
-within its rounding, as the statistics are added up in another order; the sum has the bits of a step of its own.
+where oneDNN, or opbox's own kernels on a GPU, would run BatchNorm on arrays with the channels last, and nobody else
+reads n, h or gx. On a CPU it takes kernels in C: by NumPy alone the sweeps take three times as long as oneDNN's and
+ReLU's. There float32 agrees within its rounding, as the statistics are added up in another order; the sum has the bits
+of a step of its own. On a GPU all results have the bits of steps of their own.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from opbox_ops.compute import CallSpec, OpReq
@@ -22,6 +24,7 @@ from opbox_ops.nn.normalized_relu import (
     NORMALIZED_RELU,
     NORMALIZED_RELU_BACKWARD,
     NormalizedReluParams,
+    is_for_rows,
     is_for_sweeps,
 )
 from opbox_ops.node import Node
@@ -37,7 +40,7 @@ _log = logging.getLogger(__name__)
 def normalized_relus(plan: Plan) -> Plan:
     """The plan with its pairs in one step; it logs how many there are."""
     forwards = [t for t, step in enumerate(plan.steps) if _is(step, "BatchNorm") and _is_library(step)]
-    if plan.device != "cpu" or not forwards or not c_compiler.has_kernels():
+    if not forwards or (plan.device == "cpu" and not c_compiler.has_kernels()):
         return plan
     readers = plan.readers()
     joined: dict[int, Step] = {}
@@ -58,7 +61,7 @@ def normalized_relus(plan: Plan) -> Plan:
             beta = normalized[relu.reads[1]]
             reads = (relu.reads[0], *norm.reads[1:3], beta, *norm.reads[3:])
             specs = norm.call.inputs
-            call = CallSpec(plan.device, (*specs[:3], plan.values[beta].spec, *specs[3:]), norm.call.outputs)
+            call = replace(norm.call, inputs=(*specs[:3], plan.values[beta].spec, *specs[3:]))
             joined[t] = _step(NORMALIZED_RELU_BACKWARD, pair, reads, norm.writes, call, norm.req)
             if t + 2 < len(plan.steps) and (summed := _with_addend(plan, joined[t], plan.steps[t + 2], readers)):
                 joined[t] = summed
@@ -76,7 +79,7 @@ def _is(step: Step, name: str) -> bool:
 
 
 def _is_library(step: Step) -> bool:
-    return step.kernel.level == "library"
+    return step.kernel.level == ("library" if step.call.device == "cpu" else "generated")
 
 
 def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) -> bool:
@@ -88,7 +91,6 @@ def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) ->
     value = plan.values[first.writes[0]]
     alone = readers[first.writes[0]] == 1 and value.array is None and value.part is None
     data = norm.call.inputs[0 if norm is first else 1]
-    others = [spec.dtype for spec in norm.call.inputs]
     function: Any = relu.node.params
     params: Any = norm.node.params
     return (
@@ -96,8 +98,7 @@ def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) ->
         and function.act_type == "relu"
         and set(relu.req) == {OpReq.WRITE}
         and norm.req[0] != OpReq.ADD
-        and is_for_sweeps(params, data)
-        and all(dtype == data.dtype for dtype in others)
+        and (is_for_sweeps if norm.call.device == "cpu" else is_for_rows)(params, norm.call, data)
     )
 
 
@@ -114,7 +115,7 @@ def _with_addend(plan: Plan, norm: Step, total: Step, readers: list[int]) -> Ste
         return None
     params: Any = norm.node.params
     summing = NormalizedReluParams(params=params.params, adds=True)
-    call = CallSpec(plan.device, (*norm.call.inputs, spec), norm.call.outputs)
+    call = replace(norm.call, inputs=(*norm.call.inputs, spec))
     kernel = NORMALIZED_RELU_BACKWARD.choose(summing, call)
     name = f"{norm.node.name} to {total.node.name}"
     node = Node(NORMALIZED_RELU_BACKWARD, name, params=summing, source=norm.node.source)
