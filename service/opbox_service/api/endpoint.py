@@ -7,47 +7,37 @@ wrote.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Protocol
 
-from opbox_protocol.errors import CancelledError, ForbiddenError, LimitError, MXNetError, NotReadyError, QuotaError
-from opbox_protocol.zstd import CODING as ZSTD_CODING
+from opbox_protocol.errors import CancelledError, MXNetError, NotReadyError, QuotaError
 
 from ..accounting.accounts import USUAL_URGENCY
 from ..accounting.books import Books
-from ..buffers import INLINE, Lease
-from ..carriers import Answer, Call, RawRequest, RawResponse
-from ..codec import lay_out, limits_of, read
+from ..carriers import RawRequest, RawResponse
 from ..memory_shares import buffer_bytes
-from ..models.shared_tensors import GatheredRequest, gathered, names_regions, scattered
-from ..routes.health import Place
 from ..routes.route import RunsOn
 from ..settings import Settings
-from ..worker.pool import WorkerPool
 from .body_parts import BodyPart, BodyParts, StalePartError, part_of
 from .encodings import (
     WORTH_ZSTD,
     asked_coding,
     coding_of,
-    content_size,
-    decompress,
     deflated,
-    in_thread,
     prefers_zstd,
     shrunk,
 )
 from .http_protocol import RECEIVE_INTO
-from .inflating import inflate
 from .kept_answers import KeptAnswers, NumberedCall
 from .later import Later, received, still_running, wait_of
 from .metrics import Metrics
-from .receiving import content_length, copy, drop_body, header_length, non_finite, receive_into, receive_small
-from .request_context import FORWARDED, Disconnected, Receive, RequestContext, Scope, Send
+from .own_answers import ApiState, OwnAnswers, check_local
+from .receiving import content_length, drop_body, header_length, non_finite, receive_into
+from .request_bodies import RequestBodies
+from .request_context import FORWARDED, Receive, RequestContext, Scope, Send
 from .sending import (
     WORTH_COMPRESSING,
     asks_for_graph,
@@ -59,15 +49,10 @@ from .sending import (
     takes_gzip,
 )
 
-__all__ = ["ApiState", "Endpoint"]
+__all__ = ["Endpoint"]
 
 WATCHED_S = 0.05
 """Seconds after which the server checks whether the client is still connected."""
-
-SEARCHED_AT_ONCE = 1 << 20
-"""JSON of up to this many bytes is searched for regions by the loop's own thread."""
-COPIED_AT_ONCE = 1 << 18
-"""Tensors of up to this many bytes are copied to and from shared memory by the loop's own thread."""
 
 DROPPED = 1 << 20
 """Bodies up to this many bytes are read to their end where they are not needed."""
@@ -77,17 +62,6 @@ INFERENCE_PROTOCOL = "/v2"
 all that they know in every request, and Triton's asynchronous client cannot read what comes then."""
 
 _URGENCY = re.compile(rb"(?:^|[,\s])u=([0-7])(?![0-9])")
-
-
-class ApiState(Place, Protocol):
-    """The parts of the API process that the endpoint and the middleware use."""
-
-    stopping: bool
-    stop_by: float | None
-
-    @property
-    def pool(self) -> WorkerPool:
-        """The pool of workers that runs calls."""
 
 
 class Endpoint:
@@ -113,7 +87,8 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
-        self._limits = limits_of(settings)
+        self._own = OwnAnswers(server, settings)
+        self._bodies = RequestBodies(server, settings)
         self.answers = KeptAnswers(self._most_kept, self.count)
         self.parts = BodyParts(self.count)
         self.bytes_of_owner: dict[str, int] = {}
@@ -131,24 +106,24 @@ class Endpoint:
         headers, identity, route = context.headers, context.identity, context.route
         assert route is not None
         if route.local:
-            _check_local(scope)
+            check_local(scope)
         request = RawRequest(
             route, context.parameters, scope["path"], identity.owner, identity.scopes, context.request_id
         )
         if context.trace is not None:
             request.trace = context.trace.traceparent
         if route.runs_on is RunsOn.API:
-            response = self._own_answer(request)
+            response = self._own.at_once(request)
             context.whole = True
         elif route.runs_on is RunsOn.API_THREAD:
-            response = await asyncio.to_thread(self._own_answer, request)
+            response = await asyncio.to_thread(self._own.at_once, request)
             context.whole = True
         else:
             length = content_length(headers)
             name = self.answers.name(headers)
             part = part_of(headers, length, name)
             total = length if part is None else part.total
-            self._check_length(total)
+            self._bodies.check_length(total)
             packed = coding_of(headers)
             request.header_length = header_length(headers, None if packed is not None else total, self._settings)
             accept = headers.get(b"accept", b"")
@@ -164,6 +139,7 @@ class Endpoint:
             request.interactive = (account.urgency if urgency is None else int(urgency[1])) <= USUAL_URGENCY
             into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
             body = _Bodies(self, identity.owner, account.buffer_bytes)
+            take = body.take
             later = None if name is None else Later(context, name, wait_of(headers), send, self._settings.stall_s)
             try:
                 if later is not None and call is not None:
@@ -174,15 +150,17 @@ class Endpoint:
                     with self._model_of(request):
                         response = await self._part(request, part, receive, into, body, packed, later)
                 else:
-                    body.take(length or 0)
+                    take(length or 0)
                     try:
                         with self._model_of(request):
-                            request.body = await self._body(request, length, headers, receive, into, body.take)
+                            request.body = await self._bodies.receive(
+                                request, length, headers, receive, into, body.take
+                            )
                             context.whole, context.since = True, time.perf_counter()
                             context.received = len(request.view)
                             if context.trace is not None:
                                 context.trace.received()
-                            await self._prepare(request, packed, body.take)
+                            await self._bodies.unpack(request, packed, take)
                             response = await self._call(request, receive, later)
                     finally:
                         self.count(identity.owner, -body.counted)
@@ -235,15 +213,6 @@ class Endpoint:
         finally:
             self.count(identity.owner, -size)
             response.release()
-
-    def _check_length(self, length: int | None) -> None:
-        """Raise LimitError for a body that is larger than any owner may send."""
-        limit = self._settings.max_body_bytes
-        if length is not None and length > limit:
-            raise LimitError(
-                f"body: expected at most {limit} bytes, got {length}: send less at a time, or start the server with a "
-                "larger OPBOX_MAX_BODY_BYTES"
-            )
 
     def count(self, owner: str, nbytes: int) -> None:
         """Add `nbytes` (or subtract, if negative) to an owner's bodies and unread answers."""
@@ -310,86 +279,10 @@ class Endpoint:
             context.since = time.perf_counter()
             if context.trace is not None:
                 context.trace.received()
-            await self._prepare(request, packed, bytes_of_request.take)
+            await self._bodies.unpack(request, packed, bytes_of_request.take)
             return await self._call(request, receive, later)
         finally:
             self.count(request.owner, -body.total - (bytes_of_request.counted - counted))
-
-    async def _prepare(self, request: RawRequest, coding: str | None, take: Callable[[int], None]) -> None:
-        """Put the content of a compressed body, and tensors in shared memory, into the request's body."""
-        if coding is not None:
-            await self._decompress(request, coding, take)
-        if request.route.runs_on is RunsOn.MODEL_WORKER and request.route.tensors:
-            await self._gather(request, take)
-
-    async def _gather(self, request: RawRequest, take: Callable[[int], None]) -> None:
-        """Read tensors in shared memory; `take` counts them as the owner's."""
-        memory, view, length = self._server.served_models.shared_memory, request.view, request.header_length
-        text = view if length is None else view[:length]
-        if len(text) <= SEARCHED_AT_ONCE and not names_regions(text):
-            return
-        most = self._settings.max_json_bytes if length is None else self._limits.header_bytes
-        limits = replace(self._limits, header_bytes=most)
-
-        def plan() -> GatheredRequest | None:
-            return gathered(view, length, limits, memory, request.owner)
-
-        try:
-            new = plan() if len(text) <= INLINE else await in_thread(plan)
-            if new is None:
-                return
-            self._check_length(new.size)
-            take(new.size)
-            content = self._pool.lease(request, new.size)
-        except BaseException:
-            request.release()
-            raise
-        try:
-            if new.size <= COPIED_AT_ONCE:
-                new.write_to(content.view)
-            else:
-                await in_thread(lambda: new.write_to(content.view))
-        except BaseException:
-            content.release()
-            raise
-        finally:
-            request.release()
-        request.body, request.header_length, request.binary = content, len(new.head), True
-        request.shared_outputs = new.outputs
-
-    async def _scatter(self, request: RawRequest, response: RawResponse) -> RawResponse:
-        """Write outputs to shared memory that the request wants there."""
-        try:
-            if response.size <= COPIED_AT_ONCE:
-                return scattered(response, request.shared_outputs)
-            return await in_thread(lambda: scattered(response, request.shared_outputs))
-        except BaseException:
-            response.release()
-            raise
-
-    async def _decompress(self, request: RawRequest, coding: str, take: Callable[[int], None]) -> None:
-        """Put a compressed body's content in its place; `take` counts it as the owner's."""
-        limit = self._settings.max_body_bytes
-        try:
-            if coding != ZSTD_CODING:
-                content = await inflate(request.view, coding, limit, lambda n: self._pool.lease(request, n), take)
-            else:
-                content = await self._unpacked(request, take)
-        finally:
-            request.release()
-        request.body = content
-
-    async def _unpacked(self, request: RawRequest, take: Callable[[int], None]) -> Lease:
-        """The content of a body that is a zstd frame."""
-        size = content_size(request.view, self._settings.max_body_bytes)
-        take(size)
-        content = self._pool.lease(request, size)
-        try:
-            await decompress(request.view, content.view)
-        except BaseException:
-            content.release()
-            raise
-        return content
 
     async def _call(self, request: RawRequest, receive: Receive, later: Later | None) -> RawResponse:
         """Make a call; one with a number runs once, however often it comes."""
@@ -457,9 +350,9 @@ class Endpoint:
         timer = loop.call_later(WATCHED_S, watch)
         try:
             if request.route.runs_on is RunsOn.API_WITH_BODY:
-                return await self._own_answer_later(request)
+                return await self._own.from_body(request)
             response = await self._pool.call(request)
-            return response if not request.shared_outputs else await self._scatter(request, response)
+            return response if not request.shared_outputs else await self._bodies.scatter(request, response)
         except asyncio.CancelledError:  # the server stops, and has waited for long enough
             error = _stopped(request)
             request.cancel(error)
@@ -484,99 +377,6 @@ class Endpoint:
         if request.route.runs_on is not RunsOn.MODEL_WORKER:
             return nullcontext()
         return self._server.served_models.using(request)
-
-    async def _own_answer_later(self, request: RawRequest) -> RawResponse:
-        """The answer of a route that the API process serves itself, in its own time, from the request's body."""
-        answered: asyncio.Future[Answer | BaseException] = asyncio.get_running_loop().create_future()
-        begun = False
-        try:
-            size = len(request.view)
-            # JSON is read by the loop, which others wait for; tensors are views, whatever their size.
-            size = min(size, request.header_length or size) if request.route.tensors else size
-            if size <= INLINE:
-                call = read(request, self._limits, self._settings)
-            elif request.route.large:
-                call = await in_thread(lambda: read(request, self._limits, self._settings))
-            else:
-                raise LimitError(f"body: expected at most {INLINE} bytes of JSON, got {size}: send less")
-            request.route.handler(self._server, call, answered.set_result)
-            begun = True
-            return lay_out(await answered, request, self._settings)
-        except MXNetError as error:
-            return lay_out(error, request, self._settings)
-        finally:
-            if begun:
-                answered.add_done_callback(lambda _: request.release())  # its work has the body until then
-            else:
-                request.release()
-
-    def _own_answer(self, request: RawRequest) -> RawResponse:
-        """The answer of a route that the API process serves itself."""
-        answers: list[Answer | BaseException] = []
-        call = Call(request.route, request.parameters, owner=request.owner, scopes=request.scopes)
-        try:
-            request.route.handler(self._server, call, answers.append)
-        except MXNetError as error:
-            answers.append(error)
-        return lay_out(answers[0], request, self._settings)
-
-    async def _body(
-        self,
-        request: RawRequest,
-        length: int | None,
-        headers: dict[bytes, bytes],
-        receive: Receive,
-        into: Callable[[memoryview, Receive], Awaitable[None]],
-        take: Callable[[int], None],
-    ) -> Lease | bytes:
-        """Receive the body; one of unstated length is counted by `take` as it arrives."""
-        if length is None:
-            return await self._chunked(request, receive, take) if b"transfer-encoding" in headers else b""
-        if length == 0:
-            return b""
-        if length <= INLINE:
-            return await receive_small(receive, length)
-        lease = self._pool.lease(request, length)
-        try:
-            await into(lease.view, receive)
-        except BaseException:
-            lease.release()
-            raise
-        return lease
-
-    async def _chunked(self, request: RawRequest, receive: Receive, take: Callable[[int], None]) -> Lease | bytes:
-        """A body that comes in chunks, in a buffer that is replaced by one of twice the size when it is full."""
-        limit = self._settings.max_body_bytes
-        lease = self._pool.lease(request, 2 * INLINE)
-        size = 0
-        try:
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Disconnected
-                chunk, more = message.get("body", b""), message.get("more_body", False)
-                end = size + len(chunk)
-                if end > limit:
-                    raise LimitError(f"body: expected at most {limit} bytes, got more")
-                take(len(chunk))
-                if end > len(lease.view):
-                    full, lease = lease, self._pool.lease(request, min(limit, 2 * end))
-                    try:
-                        await copy(full.view[:size], lease.view)
-                    finally:
-                        full.release()
-                lease.view[size:end] = chunk
-                size = end
-        except BaseException:
-            lease.release()
-            raise
-        if size <= INLINE:
-            body = bytes(lease.view[:size])
-            lease.release()
-            return body
-        lease.view = lease.view[:size]
-        return lease
 
 
 class _Bodies:
@@ -631,17 +431,6 @@ class _Bodies:
             )
         endpoint.count(self._owner, nbytes)
         self.counted += nbytes
-
-
-def _check_local(scope: Scope) -> None:
-    """Raise ForbiddenError for a client on another machine. One without an address came by a socket of this one."""
-    client = scope.get("client")
-    address = str(client[0]) if client else ""
-    if address and not ipaddress.ip_address(address).is_loopback:
-        raise ForbiddenError(
-            f"{scope['method']} {scope['path']}: expected a client on the server's machine, got one at {address}: send "
-            "tensors as bytes"
-        )
 
 
 def _stopped(request: RawRequest) -> NotReadyError:

@@ -24,11 +24,12 @@ from ..routes.page import TAG as PAGE
 from ..routes.route import Route, RouteTable
 from ..settings import Settings
 from .caller import Identity
-from .endpoint import ApiState, Endpoint
+from .endpoint import Endpoint
 from .hosts import Hosts
 from .identity import Tokens
 from .loop_lag import LoopLag
 from .metrics import Metrics
+from .own_answers import ApiState
 from .request_context import FORWARDED, Disconnected, ForwardedRequest, Receive, RequestContext, Scope, Send, Tracing
 from .traffic import Traffic
 
