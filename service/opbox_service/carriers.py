@@ -23,6 +23,9 @@ from .stages import Stage
 from .task import Task
 
 if TYPE_CHECKING:
+    from opbox_protocol.wire import TensorPlace
+
+    from .models.known_requests import RecurringRequest
     from .models.reference import ModelReference
     from .models.shared_memory import SharedPlace
     from .routes.route import Route
@@ -201,6 +204,8 @@ class Call:
         quota: of the owner; None where it is as the settings have it.
         json_bytes: of memory that the body's JSON takes at most, where that is counted.
         model: what it is for; None for calls that are for no model.
+        recurring: the request for a model that it is, and may be again; None for others.
+        places: where its tensors lie behind the JSON.
     """
 
     route: Route
@@ -214,6 +219,8 @@ class Call:
     quota: OwnerQuota | None = None
     json_bytes: int = 0
     model: ModelReference | None = None
+    recurring: RecurringRequest | None = None
+    places: Sequence[TensorPlace] = ()
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from opbox_ops.backend import device_error
 from opbox_protocol import wire
@@ -16,6 +16,8 @@ from .carriers import Answer, AnswerLimit, Call, RawRequest, RawResponse, Rest
 from .engine import Engine
 from .logs import exceptions_of
 from .memory_shares import HOST
+from .models.known_requests import RecurringRequest, RequestKey
+from .models.model_host import ModelHost
 from .routes.models import Body
 from .routes.route import Route, RunsOn
 from .settings import Settings
@@ -23,9 +25,12 @@ from .stateless.recent_headers import LARGEST, ReadHeader, RecentHeaders
 from .task import Task
 from .validation import validate
 
-__all__ = ["error_response", "lay_out", "limits_of", "read", "serve"]
+__all__ = ["error_response", "infer_again", "lay_out", "limits_of", "read", "recurring_request", "serve"]
 
 Send: TypeAlias = "Callable[[RawResponse], None]"
+NO_LIMIT = AnswerLimit()
+MAX_PATH = 256
+"""Maximum number of characters in the path of a request that may come again."""
 LARGE_JSON = 8 << 20
 """Parsed JSON of at least this many bytes is returned to the system when it is freed."""
 
@@ -82,16 +87,76 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
             response.stages = task.stages.end()
         send(response)
 
+    def answered(response: RawResponse) -> None:
+        if task is not None and task.stages is not None:
+            response.stages = task.stages.end()
+        send(response)
+
     try:
+        recurring = recurring_request(request, engine.models)
+        if recurring is not None and recurring.known is not None:
+            engine.admit(request.owner, request.quota)
+            infer_again(request, recurring, answered, done)
+            return None
         taken = _parsed_bytes(request, settings)
         if taken:
             memory.take(taken)
             json_bytes = taken
         call = read(request, limits, settings, task, json_bytes, engine.recent_headers)
+        call.recurring = None if recurring is None else recurring._replace(places=call.places)
     except Exception as error:
         done(error)
         return None
     return engine.begin(call, done)
+
+
+def recurring_request(request: RawRequest, models: ModelHost) -> RecurringRequest | None:
+    """The request for a model that a raw request is, if it may come again; with the one that came before."""
+    data, length, reference = request.view, request.header_length, request.model
+    if reference is None or length is None or length > LARGEST or len(request.path) > MAX_PATH:
+        return None
+    if not request.route.tensors:
+        return None
+    # With the path itself, as an owner may call a model by two names, and an answer has the one of the request.
+    key = RequestKey.of(request.owner, request.path, bytes(data[:length]))
+    size = len(data) - length
+    model = models.loaded(reference)
+    return RecurringRequest(key, (), size, model, None if model is None else model.known_requests.get(key, size))
+
+
+def infer_again(
+    request: RawRequest,
+    recurring: RecurringRequest,
+    send: Send,
+    fail: Callable[[Exception], None],
+    *,
+    waited_for: bool = False,
+) -> None:
+    """Run a model on the tensors of a request whose JSON came before.
+
+    Args:
+        request: what came.
+        recurring: the same, with the one before.
+        send: takes the answer laid out, by this thread or another.
+        fail: takes an error instead.
+        waited_for: whether other calls wait for this thread.
+    """
+    known, model, id = recurring.known, recurring.model, recurring.key.id
+    assert known is not None
+    assert model is not None
+
+    def take(outputs: dict[str, Any]) -> None:
+        head = known.head(id, outputs)
+        payloads = [wire.values_of(array) for array in outputs.values()]
+        send(RawResponse(200, [head, *payloads], len(head)))
+
+    try:
+        tensors = wire.tensors_at(known.places, memoryview(request.view)[request.header_length :])
+        form = known.form
+        # It was as large before, and no larger than an answer may be.
+        model.infer(request.owner, tensors, form.outputs, take, fail, NO_LIMIT, known.wishes, form, waited_for)
+    except Exception as error:
+        fail(error)
 
 
 def _parsed_bytes(request: RawRequest, settings: Settings) -> int:
@@ -142,6 +207,7 @@ def read(
         request.quota,
         json_bytes,
         request.model,
+        places=known.places,
     )
 
 

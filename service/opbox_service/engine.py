@@ -192,9 +192,7 @@ class Engine:
         later: a session's batches, which may have been answered already.
         """
         try:
-            if self._closed:
-                raise NotReadyError("the server is stopping: try again when it is back")
-            self._apply(call.owner, call.quota)
+            self.admit(call.owner, call.quota)
             if call.task is current():  # who has read it works on it already
                 return call.route.handler(self, call, done)
             with running(call.task):
@@ -202,6 +200,12 @@ class Engine:
         except Exception as error:
             done(error)
             return None
+
+    def admit(self, owner: str, quota: OwnerQuota | None) -> None:
+        """Take a call of an owner's, under its quota; NotReadyError when no calls are taken any more."""
+        if self._closed:
+            raise NotReadyError("the server is stopping: try again when it is back")
+        self._apply(owner, quota)
 
     def adopt(self, owner: str, quota: OwnerQuota | None, fd: int) -> ServerSession:
         """Continue a session of another process from its image `fd` (`session.moving`).

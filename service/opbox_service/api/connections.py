@@ -60,6 +60,7 @@ class Connections:
         view: of the buffer.
         refused: the number of connections that were refused or cut, by reason.
         lost: the number of connections that have ended.
+        default_headers: uvicorn's of the moment, in its list and as lines.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -68,6 +69,7 @@ class Connections:
         self.view = memoryview(self.buffer)
         self.refused: Counter[str] = Counter()
         self.lost = 0
+        self.default_headers: tuple[list[tuple[bytes, bytes]], bytes] = [], b""
         self._limit = settings.max_connections
         self._proxies = [ipaddress.ip_network(proxy) for proxy in settings.trusted_proxies]
         self._address_of = lru_cache(maxsize=1024)(self._limited_address)

@@ -12,11 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 from opbox_protocol.errors import CancelledError, MXNetError, NotReadyError, QuotaError
 
 from ..accounting.accounts import USUAL_URGENCY
 from ..accounting.books import Books
+from ..buffers import INLINE
 from ..carriers import RawRequest, RawResponse
 from ..memory_shares import buffer_bytes
 from ..routes.route import RunsOn
@@ -35,7 +37,16 @@ from .kept_answers import KeptAnswers, NumberedCall
 from .later import Later, received, still_running, wait_of
 from .metrics import Metrics
 from .own_answers import ApiState, OwnAnswers, check_local
-from .receiving import content_length, drop_body, header_length, non_finite, receive_into
+from .receiving import (
+    HEADER_LENGTH,
+    content_length,
+    drop_body,
+    header_length,
+    is_plain,
+    non_finite,
+    receive_into,
+    receive_small,
+)
 from .request_bodies import RequestBodies
 from .request_context import FORWARDED, Receive, RequestContext, Scope, Send
 from .sending import (
@@ -43,6 +54,7 @@ from .sending import (
     asks_for_graph,
     level_of,
     send_answer,
+    send_at_once,
     send_compressed,
     send_stream,
     sentence,
@@ -87,6 +99,7 @@ class Endpoint:
         self._settings = settings
         self._metrics = metrics
         self._under_way: dict[tuple[str, str], RawRequest] = {}
+        self._may_be_at_once = settings.isolation == "none"
         self._own = OwnAnswers(server, settings)
         self._bodies = RequestBodies(server, settings)
         self.answers = KeptAnswers(self._most_kept, self.count)
@@ -112,7 +125,15 @@ class Endpoint:
         )
         if context.trace is not None:
             request.trace = context.trace.traceparent
-        if route.runs_on is RunsOn.API:
+        at_once: RawResponse | None = None
+        if self._may_be_at_once and route.runs_on is RunsOn.MODEL_WORKER and is_plain(headers) and not request.trace:
+            at_once, receive = await self._call_at_once(request, context, receive)
+        if at_once is not None:
+            response = at_once
+            if response.status == 200 and asked_coding(headers) is None and send_at_once(context, response, send):
+                context.status, context.sent = response.status, response.size
+                return
+        elif route.runs_on is RunsOn.API:
             response = self._own.at_once(request)
             context.whole = True
         elif route.runs_on is RunsOn.API_THREAD:
@@ -153,9 +174,7 @@ class Endpoint:
                     take(length or 0)
                     try:
                         with self._model_of(request):
-                            request.body = await self._bodies.receive(
-                                request, length, headers, receive, into, body.take
-                            )
+                            request.body = await self._bodies.receive(request, length, headers, receive, into, take)
                             context.whole, context.since = True, time.perf_counter()
                             context.received = len(request.view)
                             if context.trace is not None:
@@ -239,6 +258,32 @@ class Endpoint:
         else:
             context.received = await drop_body(receive)
             context.whole = True
+
+    async def _call_at_once(
+        self, request: RawRequest, context: RequestContext, receive: Receive
+    ) -> tuple[RawResponse | None, Receive]:
+        """The answer of a small call that this thread makes; or None, and what receives the call's body again."""
+        headers, owner, settings = context.headers, request.owner, self._settings
+        length, head = int(headers[b"content-length"]), int(headers[HEADER_LENGTH])
+        if not head <= length <= min(INLINE, settings.max_body_bytes) or head > settings.max_header_bytes:
+            return None, receive
+        self._books.check_time(owner)
+        account, weight = self._books.accounts.of(owner), context.identity.weight
+        request.weight = account.weight if weight is None else weight
+        request.interactive = account.urgency <= USUAL_URGENCY
+        body = _Bodies(self, owner, account.buffer_bytes)
+        body.take(length)
+        try:
+            content = request.body = await receive_small(receive, length)
+        finally:
+            self.count(owner, -body.counted)
+        context.whole, context.since, context.received = True, time.perf_counter(), length
+        request.header_length, request.binary = head, True
+        request.model = self._server.served_models.find(request)
+        response = self._pool.call_at_once(request)
+        if response is not None:
+            return response, receive
+        return None, _replayed(content, receive)
 
     async def _part(
         self,
@@ -431,6 +476,16 @@ class _Bodies:
             )
         endpoint.count(self._owner, nbytes)
         self.counted += nbytes
+
+
+def _replayed(content: bytes, receive: Receive) -> Receive:
+    """A `receive` that brings a body once more, before what follows it."""
+    bodies = [content]
+
+    async def again() -> Any:
+        return {"type": "http.request", "body": bodies.pop(), "more_body": False} if bodies else await receive()
+
+    return again
 
 
 def _stopped(request: RawRequest) -> NotReadyError:

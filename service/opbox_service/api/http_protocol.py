@@ -25,12 +25,14 @@ from ..settings import Settings
 from .connection_io import ConnectionReader, LingeringTransport
 from .connections import ConnectionEntry, Connections
 from .receiving import receive_into
-from .request_context import Disconnected, Receive
+from .request_context import Disconnected, Receive, Send
 
-__all__ = ["RECEIVE_INTO", "HttpProtocol"]
+__all__ = ["RECEIVE_INTO", "SEND_WHOLE", "HttpProtocol"]
 
 RECEIVE_INTO = "opbox.receive_into"
 """The ASGI extension whose value does what `receiving.receive_into` does, without copies."""
+SEND_WHOLE = "opbox.send_whole"
+"""The ASGI extension whose value sends a whole answer in one write: see `HttpProtocol._send_whole`."""
 MAX_HEADERS = 256
 """Maximum number of headers; each costs some 150 bytes beside its own."""
 MIN_BODY_RATE = 1024
@@ -85,7 +87,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = self._flow = _Flow(transport)
         self._reader = ConnectionReader(self, self._all)
-        self._extensions = {RECEIVE_INTO: self._receive_into}
+        self._extensions = {RECEIVE_INTO: self._receive_into, SEND_WHOLE: self._send_whole}
         transport.set_protocol(self._reader)
         self.transport: Any = LingeringTransport(transport, self)
         if self.entry is not None:
@@ -394,6 +396,31 @@ class HttpProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         if hasattr(self.parser, "set_dangerous_leniencies"):
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+
+    def _send_whole(self, send: Send, status: int, headers: bytes, body: bytes) -> bool:
+        """Send an answer with its head and body in one write; return False where only `send` can.
+
+        Args:
+            send: that of the request.
+            status: of the answer.
+            headers: their lines, with nothing that a client has chosen unchecked; Content-Length is among them.
+            body: all of it.
+        """
+        cycle = self.cycle
+        if send != cycle.send or cycle.response_started or cycle.disconnected or not cycle.keep_alive:
+            return False
+        if self.flow.write_paused or cycle.access_log or cycle.scope["method"] == "HEAD":
+            return False
+        usual, lines = self._all.default_headers
+        if usual is not cycle.default_headers:  # uvicorn makes a new list every second
+            lines = b"".join(b"%b: %b\r\n" % pair for pair in cycle.default_headers)
+            self._all.default_headers = cycle.default_headers, lines
+        self.transport.write(b"".join((STATUS_LINE[status], lines, headers, b"\r\n", body)))
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
     def on_response_complete(self) -> None:
         """Called when a request has been answered: take the next, which may have come already."""

@@ -5,11 +5,12 @@ A route's requests go from here straight to the endpoint; what is no route is an
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -26,6 +27,7 @@ from ..settings import Settings
 from .caller import Identity
 from .endpoint import Endpoint
 from .hosts import Hosts
+from .http_protocol import SEND_WHOLE
 from .identity import Tokens
 from .loop_lag import LoopLag
 from .metrics import Metrics
@@ -46,6 +48,9 @@ UNTRACED = ("health", PAGE)
 NEW_WORK = ("POST", "PUT")
 """Methods that a stopping server refuses; others can still list and end sessions and requests."""
 
+NO_EXTENSIONS: Mapping[str, Any] = {}
+_SERVER_ID = os.urandom(8).hex()
+_numbers = itertools.count()
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _log = structlog.get_logger("opbox.requests")
 
@@ -123,6 +128,7 @@ class Middleware:
             route, parameters = forwarded.route, forwarded.parameters
         context = scope["opbox"] = RequestContext(_request_id(headers), NOBODY, headers, route, parameters)
         context.transport = scope["opbox.transport"]
+        context.send_whole = scope.get("extensions", NO_EXTENSIONS).get(SEND_WHOLE)
         context.last = self.server.stopping
         context.head = scope["method"] == "HEAD"
         if self._tracing is not None and route is not None and route.tag not in UNTRACED:
@@ -287,11 +293,11 @@ def _cors(app: Any, origins: tuple[str, ...]) -> CORSMiddleware:
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
-    """The client's X-Request-Id when it is one, or a new one."""
+    """The client's X-Request-Id when it is one, or a new one, which no request to any server has had."""
     text = headers.get(b"x-request-id")
     if text is not None and _REQUEST_ID.fullmatch(text):
         return text.decode()
-    return os.urandom(8).hex()
+    return f"{_SERVER_ID}{next(_numbers):06x}"
 
 
 def _noting(send: Send, context: RequestContext) -> Send:

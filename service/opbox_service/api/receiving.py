@@ -7,19 +7,49 @@ import re
 
 from opbox_protocol.errors import BadRequestError, LimitError
 from opbox_protocol.strict_json import NonFinite
-from opbox_protocol.wire import HEADER_LENGTH
+from opbox_protocol.wire import HEADER_LENGTH as JSON_LENGTH
 
 from ..settings import Settings
 from .request_context import Disconnected, Receive
 
-__all__ = ["content_length", "copy", "drop_body", "header_length", "non_finite", "receive_into", "receive_small"]
+__all__ = ["HEADER_LENGTH", "content_length", "copy", "drop_body", "header_length", "is_plain", "non_finite"]
+__all__ += ["receive_into", "receive_small"]
 
 COPIED = 1 << 18
 """Bytes to copy at a time."""
 
 _NON_FINITE = re.compile(rb"non-finite\s*=\s*\"?(string|null)\b", re.IGNORECASE)
 _DIGITS = re.compile(rb"[0-9]{1,18}")
-_HEADER_LENGTH = HEADER_LENGTH.lower().encode()
+HEADER_LENGTH = JSON_LENGTH.lower().encode()
+
+
+PLAIN_HEADERS = frozenset(
+    (
+        b"accept",
+        b"accept-encoding",
+        b"authorization",
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"host",
+        HEADER_LENGTH,
+        b"traceparent",
+        b"tracestate",
+        b"user-agent",
+        b"x-request-id",
+    )
+)
+"""The headers of a request whose body is JSON with tensors behind it, and that asks for nothing else."""
+
+
+def is_plain(headers: dict[bytes, bytes]) -> bool:
+    """Return whether a request has PLAIN_HEADERS alone, the lengths of its body and JSON among them."""
+    if not headers.keys() <= PLAIN_HEADERS:
+        return False
+    lengths = headers.get(HEADER_LENGTH), headers.get(b"content-length")
+    if not all(text is not None and _DIGITS.fullmatch(text) for text in lengths):
+        return False
+    return b"non-finite" not in headers.get(b"accept", b"") and b"zstd" not in headers.get(b"accept-encoding", b"")
 
 
 def content_length(headers: dict[bytes, bytes]) -> int | None:
@@ -33,19 +63,19 @@ def content_length(headers: dict[bytes, bytes]) -> int | None:
 
 
 def header_length(headers: dict[bytes, bytes], length: int | None, settings: Settings) -> int | None:
-    text = headers.get(_HEADER_LENGTH)
+    text = headers.get(HEADER_LENGTH)
     if text is None:
         return None
     if not _DIGITS.fullmatch(text):
-        raise BadRequestError(f"{HEADER_LENGTH}: expected a number of bytes, got {text.decode('latin-1')[:40]!r}")
+        raise BadRequestError(f"{JSON_LENGTH}: expected a number of bytes, got {text.decode('latin-1')[:40]!r}")
     header_length = int(text)
     if header_length > settings.max_header_bytes:
         raise LimitError(
-            f"{HEADER_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {header_length}: send less at a "
+            f"{JSON_LENGTH}: expected at most {settings.max_header_bytes} bytes, got {header_length}: send less at a "
             "time, or start the server with a larger OPBOX_MAX_HEADER_BYTES"
         )
     if length is not None and header_length > length:
-        raise BadRequestError(f"{HEADER_LENGTH}: expected at most the body's {length} bytes, got {header_length}")
+        raise BadRequestError(f"{JSON_LENGTH}: expected at most the body's {length} bytes, got {header_length}")
     return header_length
 
 

@@ -84,6 +84,7 @@ class RequestContext:
         head: whether only the head of the answer is wanted (HEAD), which the server then sends alone.
         expected: whether an error that it is answered with is a step of the protocol, and nobody's mistake.
         streamed: whether the answer comes in pieces for as long as the client reads.
+        send_whole: sends an answer in one write, where the server that carries the app can (http_protocol.SEND_WHOLE).
         transport: what its answer is written to; None where the server that carries the app does not show it.
         trace: its span; None where it is not traced.
         identify_again: the caller behind the header Authorization; AuthenticationError when its token is none any more.
@@ -108,6 +109,7 @@ class RequestContext:
     streamed: bool = False
     transport: asyncio.WriteTransport | None = None
     trace: RequestTrace | None = None
+    send_whole: Callable[[Send, int, bytes, bytes], bool] | None = None
     identify_again: Callable[[bytes | None], Identity] | None = None
 
     @property

@@ -24,6 +24,7 @@ __all__ = [
     "asks_for_graph",
     "level_of",
     "send_answer",
+    "send_at_once",
     "send_compressed",
     "send_stream",
     "sentence",
@@ -154,6 +155,8 @@ async def send_answer(
     coding: str = CODING,
 ) -> None:
     """Send an answer, in place of its body the same compressed with `coding` if that is given."""
+    if compressed is None and send_at_once(context, response, send):
+        return
     body = response.body if compressed is None else compressed
     size = len(body)
     headers = [
@@ -186,6 +189,29 @@ async def send_answer(
         headers[0] = (b"content-length", b"%d" % size)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await _send_body(context, body, send, stall_s)
+
+
+def send_at_once(context: RequestContext, response: RawResponse, send: Send) -> bool:
+    """Send a usual small answer in one write; return False for any other."""
+    size, length = response.size, response.header_length
+    if size > COPIED or response.status != 200 or response.headers or response.queue is not None:
+        return False
+    send_whole = context.send_whole
+    if send_whole is None or context.last or (length is None and response.content_type != "application/json"):
+        return False
+    media_type = b"application/json"
+    if length is not None:
+        media_type = b"application/octet-stream\r\n%b: %d" % (_HEADER_LENGTH, length)
+    since = context.since
+    timing = b"server-timing: app;dur=%.3f\r\n" % ((time.perf_counter() - since) * 1e3) if since else b""
+    headers = b"content-length: %d\r\nx-request-id: %b\r\ncontent-type: %b\r\n%b" % (
+        size,
+        context.request_id.encode(),
+        media_type,
+        timing,
+    )
+    context.started = True
+    return send_whole(send, 200, headers, b"".join(response.parts))
 
 
 async def _send_body(context: RequestContext, body: memoryview | bytes, send: Send, stall_s: float) -> None:

@@ -24,6 +24,7 @@ from .batch_axis import keeps_examples
 from .batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
 from .gradients import GradientRuns
 from .inner_values import InnerValues
+from .known_requests import KnownRequests, RunForm
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
 from .model_plans import KEPT_PLANS, ModelPlan, ModelPlans, PlanKind, TensorForm
@@ -58,6 +59,7 @@ class LoadedModel:
         inputs, outputs: what it takes and gives.
         variables: what is known of the shapes and types of the graph's variables.
         statistics: of its requests.
+        known_requests: those that came before.
         labels: the names of classes, in order.
         device: where it runs.
         owner: who published it; "" for a model of the server's folder.
@@ -108,6 +110,7 @@ class LoadedModel:
         self._axis = signature.batch_axis
         self._sizes = batch_sizes(config)
         self.statistics = ModelStatistics()
+        self.known_requests = KnownRequests()
         self.device = device
         self.owner = owner
         self.labels = list(labels)
@@ -127,7 +130,9 @@ class LoadedModel:
         fail: Callable[[Exception], None],
         limit: AnswerLimit,
         wishes: QueueWishes = NO_WISHES,
-    ) -> None:
+        form: RunForm | None = None,
+        waited_for: bool = False,
+    ) -> RunForm:
         """Run the network on a request's tensors; together with other requests, if the model's file says so.
 
         Args:
@@ -138,29 +143,31 @@ class LoadedModel:
             fail: gets an error that the request ends with after this has returned.
             limit: how large they may be.
             wishes: its priority, and how long it may wait.
+            form: of a request like it, which this returned: what that was checked for is not checked again.
+            waited_for: whether other calls wait for this thread.
 
         Raises:
             BadRequestError: an input is missing or nobody's, or has another type or shape; an output is unknown.
             NotReadyError: it has waited for too long.
             QuotaError: too many requests wait for the model.
         """
-        begun = time.monotonic()
+        begun, worked = time.monotonic(), 0.0 if waited_for else time.thread_time()
         task = current()
         came = begun if task is None else task.came
         try:
             wishes.check(self._subject, came)
-            self._signature.check(tensors)
-            self._inner.check("output", outputs, inside=self._opens_to(owner))
-            examples = self._signature.examples(tensors, alike=self._batcher is not None)
-            names = self._inner.needed(outputs)
-            if self._batcher is None or examples > self._sizes[-1] or not self._keeps_examples(names, tensors):
+            if form is None:
+                form = self._form(owner, tensors, outputs)
+            if form.alone:
                 try:
-                    self._run(tensors, outputs, take, limit)
+                    self._run(form, tensors, take, limit)
                 finally:
-                    self._spend(owner, time.monotonic() - begun)
-                self.statistics.ran(examples, time.monotonic() - begun)
-                self.statistics.succeeded(examples, begun - came, time.monotonic() - came)
-                return
+                    seconds = time.monotonic() - begun
+                    self._spend(owner, seconds)
+                form.ran(seconds, 0.0 if waited_for else time.thread_time() - worked, waited_for=waited_for)
+                self.statistics.ran(form.examples, seconds)
+                self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came)
+                return form
         except BaseException:
             self.statistics.failed(time.monotonic() - came)
             raise
@@ -173,9 +180,35 @@ class LoadedModel:
             self.statistics.failed(time.monotonic() - came)
             fail(error)
 
-        key = (names, *self._signature.shapes_of_one(tensors))
+        assert self._batcher is not None
         self._batcher.join(
-            WaitingRequest(owner, tensors, examples, bounded, count_failed, outputs, task, key, came, wishes)
+            WaitingRequest(
+                owner, tensors, form.examples, bounded, count_failed, outputs, task, form.batch, came, wishes
+            )
+        )
+        return form
+
+    def _form(self, owner: str, tensors: Mapping[str, Array], outputs: Sequence[str]) -> RunForm:
+        """Check an owner's request, and find out how it runs."""
+        self._signature.check(tensors)
+        self._inner.check("output", outputs, inside=self._opens_to(owner))
+        return self._checked_form(tensors, outputs)
+
+    def _checked_form(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> RunForm:
+        """How a request runs that has been checked."""
+        examples = self._signature.examples(tensors, alike=self._batcher is not None)
+        names = self._inner.needed(outputs)
+        alone = self._batcher is None or examples > self._sizes[-1] or not self._keeps_examples(names, tensors)
+        computed = self._inner.names_of(names)
+        return RunForm(
+            tuple(outputs),
+            examples,
+            alone,
+            () if alone else (names, *self._signature.shapes_of_one(tensors)),
+            self._inner.graph_of(names),
+            self._kind(names),
+            self._signature.forms(tensors),
+            tuple(computed.index(name) for name in outputs),
         )
 
     def warm_up(self, config: ModelConfig) -> None:
@@ -200,7 +233,7 @@ class LoadedModel:
         """Run the network as for a request, which is nobody's."""
         examples = self._signature.examples(tensors, alike=self._batcher is not None)
         if self._batcher is None or examples > self._sizes[-1]:
-            self._run(tensors, self.default_outputs, lambda outputs: None, AnswerLimit())
+            self._run(self._checked_form(tensors, self.default_outputs), tensors, lambda outputs: None, AnswerLimit())
             return
         nobody = WaitingRequest(
             "", tensors, examples, lambda outputs: None, lambda error: None, self.default_outputs, None, (), 0.0
@@ -289,22 +322,20 @@ class LoadedModel:
 
     def _run(
         self,
+        form: RunForm,
         tensors: Mapping[str, Array],
-        outputs: Sequence[str],
         take: Callable[[dict[str, Array]], None],
         limit: AnswerLimit,
     ) -> None:
         """Run the network, or as much of it as the outputs need, on one request's tensors."""
-        names = self._inner.needed(outputs)
-        computed = self._inner.names_of(names)
-        with self._running(self._signature.forms(tensors), names) as plan:
+        with self._plans.running(form.graph, form.kind, form.forms) as plan:
             backend: Any = self._backend
-            wanted = [computed.index(name) for name in outputs]
-            limit.check("the outputs", [plan.bound.outputs[i] for i in wanted])
+            outputs = plan.bound.outputs
+            limit.check("the outputs", [outputs[i] for i in form.wanted])
             for name, array in plan.inputs.items():
                 backend.write(array, tensors[name])
             plan.bound.forward(is_train=False, parameters=0)
-            take({name: backend.get(plan.bound.outputs[i]) for name, i in zip(outputs, wanted, strict=True)})
+            take({name: backend.get(outputs[i]) for name, i in zip(form.outputs, form.wanted, strict=True)})
 
     def run_together(self, entries: Sequence[WaitingRequest]) -> None:
         """See BatchSizes: the requests' examples one behind the other, and zeros behind them up to a size in use."""
@@ -371,8 +402,10 @@ class LoadedModel:
         self, forms: Mapping[str, TensorForm], names: tuple[str, ...] = ()
     ) -> AbstractContextManager[ModelPlan]:
         """A plan for inputs of such shapes and types, which computes these values, or the network's outputs."""
-        kind = PlanKind(names, inner=not self._inner.are_outputs(names))
-        return self._plans.running(self._inner.graph_of(names), kind, forms)
+        return self._plans.running(self._inner.graph_of(names), self._kind(names), forms)
+
+    def _kind(self, names: tuple[str, ...]) -> PlanKind:
+        return PlanKind(names, inner=not self._inner.are_outputs(names))
 
     @property
     def graph(self) -> Graph:

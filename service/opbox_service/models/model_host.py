@@ -91,6 +91,10 @@ class ModelHost:
             self._models[reference.key] = model
         return model
 
+    def loaded(self, reference: ModelReference) -> LoadedModel | None:
+        """The model of a reference; None where it has not been loaded."""
+        return self._models.get(reference.key)
+
     def _load(self, reference: ModelReference) -> LoadedModel:
         settings, folder = self._settings, Path(reference.folder)
         config = ModelConfig.model_validate(reference.config)

@@ -21,6 +21,7 @@ from ..carriers import Answer, Call, Done, RawRequest
 from ..checkpoint_store import FileCheckpoints
 from ..dataset_store import FileDatasets
 from ..models.overrides import ModelOverride
+from ..models.reference import ModelReference
 from ..models.repository import ModelRepository
 from ..models.shared_memory import SharedMemory
 from ..owner_terms import Scope
@@ -72,6 +73,9 @@ class ServedModels(Protocol):
 
     async def unload(self, name: str) -> None:
         """Serve a model no more; BadRequestError for one that is not known."""
+
+    def find(self, request: RawRequest) -> ModelReference:
+        """Find out what a request is for; a version that another may drop meanwhile."""
 
     def using(self, request: RawRequest) -> AbstractContextManager[None]:
         """Find out what a request is for, and keep that version until the request has been answered."""

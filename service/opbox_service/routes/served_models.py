@@ -246,7 +246,7 @@ def describe(engine: Engine, call: Call, done: Done) -> None:
 
 def infer(engine: Engine, call: Call, done: Done) -> None:
     """Run a model on the given tensors; its outputs."""
-    reference, body = call.model, call.body
+    reference, body, recurring = call.model, call.body, call.recurring
     assert reference is not None
     model = engine.models.get(reference)
     asked = body.outputs if body.outputs is not None else [RequestedOutput(name=name) for name in model.default_outputs]
@@ -258,14 +258,19 @@ def infer(engine: Engine, call: Call, done: Done) -> None:
     header = {"model_name": call.parameters["model"], "model_version": str(reference.version)}
     if body.id is not None:
         header["id"] = body.id
+    names = list(dict.fromkeys(one.name for one in asked))
+    first: dict[str, Any] = {}
+    """The outputs, by whose shapes a request like this one is answered."""
 
     def take(outputs: dict[str, Any]) -> None:
         best = {name: top_classes(name, outputs[name], count, model.labels) for name, count in classes.items()}
+        first.update(outputs)
         done(Answer(header, {**outputs, **best}, inferred=in_bytes))
 
     wishes = QueueWishes(body.parameters.priority, body.parameters.timeout)
-    names = list(dict.fromkeys(one.name for one in asked))
-    model.infer(call.owner, call.tensors, names, take, done, call.limit, wishes)
+    form = model.infer(call.owner, call.tensors, names, take, done, call.limit, wishes)
+    if recurring is not None and first and not classes and in_bytes.issuperset(names):
+        model.known_requests.keep(recurring, form, wishes, header, first)
 
 
 def _check_parameters(output: RequestedOutput) -> None:

@@ -259,6 +259,15 @@ class ModelServing:
             await self._ask(self._drop, ModelReference(name, 0, "", "", {}), {"keep": keys})
         self._pool.keep_models(name, set(keys))
 
+    def find(self, request: RawRequest) -> ModelReference:
+        """What a request is for, which may be dropped when others have their turn.
+
+        Raises:
+            BadRequestError: for no model that the owner may call, or one that is not ready.
+        """
+        parameters = request.parameters
+        return self.repository.resolve(parameters["model"], parameters.get("version", ""), request.owner)
+
     @contextmanager
     def using(self, request: RawRequest) -> Iterator[None]:
         """Find out what a request is for, and keep that version in its worker until the request has been answered.
@@ -266,9 +275,8 @@ class ModelServing:
         Raises:
             BadRequestError: for no model that the owner may call, or one that is not ready.
         """
-        parameters = request.parameters
-        reference = self.repository.resolve(parameters["model"], parameters.get("version", ""), request.owner)
-        request.model, key = reference, reference.key
+        reference = request.model = self.find(request)
+        key = reference.key
         self._calls[key] += 1
         try:
             yield

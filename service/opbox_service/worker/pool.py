@@ -68,6 +68,12 @@ class WorkerPool(Protocol):
     def lease(self, request: RawRequest, nbytes: int) -> Lease:
         """A buffer to receive this request's body in; NotReadyError when there is no room."""
 
+    def call_at_once(self, request: RawRequest) -> RawResponse | None:
+        """Make a call by this thread, where that takes less time than to hand it to another.
+
+        None where it may take longer, or where others wait for their turn; nothing has been done then.
+        """
+
     async def call(self, request: RawRequest) -> RawResponse:
         """Make a call, and release its body. MXNetError when it could not be made or brought to an end."""
 

@@ -154,6 +154,9 @@ class ProcessPool:
     def device_times(self) -> dict[tuple[str, str], DeviceTime]:
         return self._device_times.sums()
 
+    def call_at_once(self, request: RawRequest) -> RawResponse | None:
+        return None  # a worker makes it
+
     async def call(self, request: RawRequest) -> RawResponse:
         runs_on = request.route.runs_on
         if runs_on is RunsOn.ALL_WORKERS:

@@ -19,7 +19,7 @@ from ..buffers import INLINE, Lease, Pool
 from ..call_threads import CallThreads
 from ..carriers import RawRequest, RawResponse
 from ..checkpoint_store import FileCheckpoints
-from ..codec import limits_of, serve
+from ..codec import error_response, infer_again, limits_of, recurring_request, serve
 from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
@@ -115,6 +115,31 @@ class ThreadPool:
 
     def lease(self, request: RawRequest, nbytes: int) -> Lease:
         return self._pool.lease(nbytes)
+
+    def call_at_once(self, request: RawRequest) -> RawResponse | None:
+        engine = self._engine
+        if engine is None or request.model is None or request.model.code:
+            return None
+        recurring = recurring_request(request, engine.models)
+        if recurring is None or recurring.known is None or not recurring.known.form.is_quick:
+            return None
+        answers: list[RawResponse] = []
+
+        def send(response: RawResponse) -> None:
+            answers.append(self._copied(response, engine, request.owner))
+
+        def fail(error: Exception) -> None:
+            answers.append(error_response(error))
+
+        def work(turn: Turn | None) -> None:
+            # In no turn, as this thread must not wait for another one's at a checkpoint.
+            infer_again(request, recurring, send, fail, waited_for=True)
+
+        if self._turns.idle:  # so that nobody's turn is this one
+            work(None)
+        elif not self._turns.run_at_once(self._job(request, work)):
+            return None
+        return answers[0]
 
     async def call(self, request: RawRequest) -> RawResponse:
         engine = self._engine
