@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 
 import opbox as mx
 from opbox_ops.backend import backend_for, failure
-from opbox_ops.cuda import cublas
+from opbox_ops.cuda import cublas, shared_libraries
 from opbox_protocol.errors import LimitError, MXNetError, UnsupportedError, WorkerDiedError
 from opbox_service.executor import invoke
 from tests.contract.live import Live
 from tests.switches import switch_off
 
 from .compiler import cuda_headers
+from .libraries import cublas_library
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +131,18 @@ def test_a_library_that_is_not_installed(
         calls[op]().asnumpy()
     assert raised.value.status == 501
     assert "\n" not in raised.value.message
+
+
+def test_products_without_cuda_pathfinder(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's loader finds the library by its name."""
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    monkeypatch.setattr(shared_libraries, "_files", lambda name: [cublas_library.library_file()])
+    monkeypatch.setattr(cublas, "_library", cublas._library.__wrapped__)
+    monkeypatch.setattr(cublas, "_handles", {})
+    switch_off(monkeypatch, "cublaslt")
+    x = np.arange(12, dtype="f").reshape(3, 4)
+    factors = [mx.nd.array(array, mx.gpu(0)) for array in (x, x.T.copy())]
+    np.testing.assert_array_equal(mx.nd.dot(*factors).asnumpy(), x @ x.T)
 
 
 def test_a_library_that_cupy_is_linked_to_is_not_installed(gpu: Any) -> None:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from opbox_service.worker import landlock
+from opbox_service.settings import Settings
+from opbox_service.worker import code_worker, landlock
 from opbox_service.worker.code_worker import mps_folders
 from opbox_service.worker.confine import Bounds
 
@@ -38,6 +41,18 @@ def test_where_one_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     (tmp_path / "control").touch()
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     assert mps_folders() == [tmp_path, Path("/dev/shm")]
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_process_with_code_may_write_to_it_where_a_gpu_is(
+    gpu: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(code_worker, "has_gpu", lambda settings: gpu)
+    worker: Any = SimpleNamespace(settings=Settings(), user=0, folder=str(tmp_path))
+    bounds = code_worker.CodeWorker._further_settings(worker)["bounds"]
+    assert bounds["write"] == ((str(tmp_path), "/dev/shm") if gpu else ())
 
 
 NAMES = """
