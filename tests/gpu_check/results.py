@@ -8,13 +8,13 @@ A run that is cut off leaves the lines that it has. At its own time limit it sto
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-START = pytest.StashKey[float]()
 FAILURE = 3000
 """Characters of a failure's text that its line has."""
 
@@ -22,14 +22,23 @@ FAILURE = 3000
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --results, --stop-after and --first-rows."""
     parser.addoption("--results", type=Path, help="a file that gets a line of JSON for each test")
-    parser.addoption("--stop-after", type=float, help="seconds after which no test begins")
+    parser.addoption("--stop-after", type=float, help="seconds from the program's start after which no test begins")
     parser.addoption("--first-rows", action="store_true", help="of each operator the first row alone")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Remember when the run began."""
-    config.stash[START] = time.monotonic()
+    """Settle when the time is up; the processes of xdist get that with the other options."""
+    if not hasattr(config.option, "stop_at"):
+        limit = config.getoption("stop_after")
+        config.option.stop_at = None if limit is None else began() + limit
     config.pluginmanager.register(Lines(config.getoption("results")))
+
+
+def began() -> float:
+    """When this process began, in seconds of `time.time`: importing and collecting take seconds too."""
+    ticks = int(Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[19])
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
 
 
 @pytest.hookimpl(trylast=True)
@@ -57,8 +66,8 @@ def _rank(item: pytest.Item, seen: set[object]) -> int:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """Leave a test out once the time is up, so that none is cut off in its middle."""
-    limit = item.config.getoption("stop_after")
-    return True if limit is not None and time.monotonic() - item.config.stash[START] >= limit else None
+    limit: float | None = item.config.option.stop_at
+    return True if limit is not None and time.time() >= limit else None
 
 
 class Lines:

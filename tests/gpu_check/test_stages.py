@@ -275,6 +275,20 @@ def test_no_test_begins_once_the_time_is_up(tmp_path: Path) -> None:
     assert len(lines) <= 1
 
 
+def test_the_time_counts_from_the_start_of_the_program() -> None:
+    program = "import time\ntime.sleep(0.5)\nfrom tests.gpu_check import results\nprint(results.began(), time.time())"
+    before = time.time()
+    done = subprocess.run(python(program), cwd=ROOT, capture_output=True, text=True, check=True)
+    began, now = map(float, done.stdout.split())
+    assert before - 0.1 <= began <= now - 0.4  # the system counts in hundredths of a second
+
+
+def test_processes_of_xdist_end_at_the_same_time(tmp_path: Path) -> None:
+    """Starting Python, pytest and its two processes takes longer than this."""
+    status, lines = run_rows(tmp_path, 0, 60, "--stop-after=0.01", "-n", "2", "-p", "xdist")
+    assert (status, lines) == (0, [])
+
+
 def test_what_is_cut_off_keeps_the_lines_that_it_has(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"test": "a", "outcome": "passed"}\n{"test": "b", "outc', "utf-8")
