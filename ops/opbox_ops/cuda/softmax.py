@@ -2,7 +2,7 @@
 
 Arrays are (outer, n, inner), n being the axis that sums to one. A first pass over a row has its maximum and its sum, a
 second writes it; the second reads from a cache what a block's rows or slices were read for. That is the least where it
-fits there.
+fits there. Rows of 129 to 1,024 numbers side by side are those of `softmax_rows`.
 
     out = exp(z) / sum exp(z), z = factor data          log: z - log sum exp(z)
     gdata = factor out (gout - sum gout out)            log: factor (gout - exp(out) sum gout)
@@ -27,6 +27,7 @@ from ..registry import get
 from .fours import by_rows
 from .kernel import KERNELS, KernelTemplate, Moved, contiguous, fits, scalar
 from .row_blocks import APPLY, JOIN, ROW, ROW_SIZES, STATISTICS, RowBlocks
+from .softmax_rows import softmax_rows, takes
 
 __all__ = ["FORWARD", "ONLINE", "exponentials"]
 
@@ -153,6 +154,8 @@ def _launch(
     """A call of a kernel on arrays of shape (outer, n, inner)."""
     arrays, calls = contiguous(ctx, inputs)
     dtype = output.dtype
+    if kernel is FORWARD and takes(shape):
+        return as_one([*calls, softmax_rows(ctx, arrays[0], output, *shape[:2], factor, logarithm)])
     arguments = (*arrays, output, ctx.temp[-1], scalar(factor, dtype), np.int32(logarithm))
     return as_one([*calls, *RowBlocks(*shape).calls(ctx, kernel, dtype, arguments)])
 
