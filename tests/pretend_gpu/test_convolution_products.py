@@ -13,7 +13,7 @@ from opbox_ops import trust
 from opbox_ops.backend import backend_for
 from opbox_ops.cuda import cublas
 from opbox_ops.cudnn import choice, forms, products, search
-from opbox_ops.cudnn.algorithms import DATA, FORWARD, WEIGHT, ConvolutionPass, ConvolutionProblem, Form
+from opbox_ops.cudnn.algorithms import DATA, FORWARD, WEIGHT, ConvolutionPass, ConvolutionProblem, ProductForm
 from opbox_ops.cudnn.choice import choice_of
 from opbox_ops.cudnn.forms import usable_forms
 from opbox_ops.selfcheck import convolutions
@@ -34,10 +34,10 @@ def anew(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     forget()
 
 
-@pytest.fixture(params=list(Form), ids=lambda form: form.name)
+@pytest.fixture(params=list(ProductForm), ids=lambda form: form.name)
 def forced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """This form runs what it can, and small parts are split off too."""
-    monkeypatch.setattr(forms, "_LEAST_DEPTH", 12)
+    monkeypatch.setattr(forms, "_MIN_DEPTH", 12)
     monkeypatch.setattr(forms, "is_recommended", lambda problem, form: form.number == request.param)
     monkeypatch.setattr(products, "is_recommended", forms.is_recommended)
     return request.param
@@ -64,8 +64,8 @@ def problem(
     return ConvolutionProblem.of(direction, dtype, shapes, window, groups, last, measured, most)
 
 
-def offered(*args: Any, **more: Any) -> set[Form]:
-    return {Form(one.number) for one in usable_forms(problem(*args, **more))}
+def offered(*args: Any, **more: Any) -> set[ProductForm]:
+    return {ProductForm(one.number) for one in usable_forms(problem(*args, **more))}
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_columns_in_blocks_of_samples_have_the_same_values(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_rows_of_the_operator_table_have_the_cpus_values(forced: Form, dtype: str) -> None:
+def test_rows_of_the_operator_table_have_the_cpus_values(forced: ProductForm, dtype: str) -> None:
     counts = 0
     for case in ROWS[::2]:
         with watched() as watch:
@@ -108,12 +108,12 @@ def test_rows_of_the_operator_table_have_the_cpus_values(forced: Form, dtype: st
     assert counts
 
 
-def test_rows_with_the_channels_last_have_the_cpus_values(forced: Form) -> None:
+def test_rows_with_the_channels_last_have_the_cpus_values(forced: ProductForm) -> None:
     for case in [case for case in ROWS if len(case.attrs["kernel"]) == 2 and not case.attrs.get("target_shape")][::4]:
         agree(last(case), "float32", "cudnn")
 
 
-def test_a_product_is_recorded_and_replayed(forced: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_is_recorded_and_replayed(forced: ProductForm, monkeypatch: pytest.MonkeyPatch) -> None:
     def network() -> Any:
         x = mx.sym.Convolution(mx.sym.Variable("data"), num_filter=4, kernel=(1, 1), name="one")
         x = mx.sym.Convolution(x, num_filter=4, kernel=(3, 3), stride=(2, 2), pad=(1, 1), name="two")
@@ -126,16 +126,16 @@ def test_a_product_is_recorded_and_replayed(forced: Form, monkeypatch: pytest.Mo
 
 
 def test_what_products_are_offered_for() -> None:
-    every = set(Form)
+    every = set(ProductForm)
     assert offered(WEIGHT) == every
     assert offered(WEIGHT, stride=2) == every
     assert offered(WEIGHT, (32, 128, 56, 56), 128, 3, stride=2) == every
-    assert offered(WEIGHT, last=True) == {Form.WHOLE, Form.SPLIT}
-    assert offered(FORWARD) == {Form.BY_SAMPLE}
-    assert offered(FORWARD, (32, 512, 7, 7)) == {Form.BY_SAMPLE, Form.WHOLE}
-    assert offered(FORWARD, (1, 512, 7, 7)) == {Form.BY_SAMPLE}
-    assert offered(DATA, last=True) == {Form.WHOLE}
-    assert offered(DATA, (32, 128, 56, 56), 128, 3, stride=2) == {Form.BY_SAMPLE, Form.WHOLE}
+    assert offered(WEIGHT, last=True) == {ProductForm.WHOLE, ProductForm.SPLIT}
+    assert offered(FORWARD) == {ProductForm.BY_SAMPLE}
+    assert offered(FORWARD, (32, 512, 7, 7)) == {ProductForm.BY_SAMPLE, ProductForm.WHOLE}
+    assert offered(FORWARD, (1, 512, 7, 7)) == {ProductForm.BY_SAMPLE}
+    assert offered(DATA, last=True) == {ProductForm.WHOLE}
+    assert offered(DATA, (32, 128, 56, 56), 128, 3, stride=2) == {ProductForm.BY_SAMPLE, ProductForm.WHOLE}
 
 
 def test_what_products_are_not_offered_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_where_tensor_cores_may_multiply_no_product_is_recommended(monkeypatch: 
 def test_a_product_that_the_self_check_refuses_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = "cuBLAS BackwardFilter product SPLIT"
     monkeypatch.setattr(trust, "is_trusted", lambda name, dtype: name != wrong)
-    assert offered(WEIGHT) == {Form.BY_SAMPLE, Form.WHOLE}
+    assert offered(WEIGHT) == {ProductForm.BY_SAMPLE, ProductForm.WHOLE}
 
 
 @pytest.mark.parametrize("most", [1 << 18, 1 << 22, 1 << 30])
@@ -176,11 +176,11 @@ def test_a_product_keeps_to_the_workspace(direction: ConvolutionPass, most: int)
 @pytest.mark.parametrize(
     ("wanted", "product"),
     [
-        (problem(WEIGHT), Form.BY_SAMPLE),
-        (problem(WEIGHT, (32, 512, 7, 7)), Form.SPLIT),
-        (problem(WEIGHT, (32, 64, 56, 56), 64), Form.SPLIT),
-        (problem(WEIGHT, (32, 128, 56, 56), 128, 3, stride=2), Form.BY_SAMPLE),
-        (problem(DATA, (32, 128, 56, 56), 128, 3, stride=2), Form.BY_SAMPLE),
+        (problem(WEIGHT), ProductForm.BY_SAMPLE),
+        (problem(WEIGHT, (32, 512, 7, 7)), ProductForm.SPLIT),
+        (problem(WEIGHT, (32, 64, 56, 56), 64), ProductForm.SPLIT),
+        (problem(WEIGHT, (32, 128, 56, 56), 128, 3, stride=2), ProductForm.BY_SAMPLE),
+        (problem(DATA, (32, 128, 56, 56), 128, 3, stride=2), ProductForm.BY_SAMPLE),
         (problem(DATA), None),
         (problem(FORWARD), None),
         (problem(WEIGHT, (32, 64, 56, 56), 64, 3), None),
@@ -188,7 +188,9 @@ def test_a_product_keeps_to_the_workspace(direction: ConvolutionPass, most: int)
         (problem(WEIGHT, dtype="float16"), None),
     ],
 )
-def test_which_product_runs_before_anything_was_measured(wanted: ConvolutionProblem, product: Form | None) -> None:
+def test_which_product_runs_before_anything_was_measured(
+    wanted: ConvolutionProblem, product: ProductForm | None
+) -> None:
     chosen = choice_of(wanted)
     assert chosen is not None
     assert (chosen.best.number if chosen.best.is_product else None) == product
@@ -237,7 +239,7 @@ def test_candidates_are_few() -> None:
     assert sum(one.is_product for one in chosen.candidates) == len(usable_forms(chosen.problem))
 
 
-def test_one_filter_or_channel_has_the_cpus_values(forced: Form) -> None:
+def test_one_filter_or_channel_has_the_cpus_values(forced: ProductForm) -> None:
     for filters, channels in ((1, 1), (1, 5), (5, 1)):
         attrs = {"kernel": (1, 1), "num_filter": filters, "no_bias": True}
         inputs = {"data": (3, channels, 5, 7), "weight": (filters, channels, 1, 1)}

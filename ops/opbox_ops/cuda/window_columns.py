@@ -23,7 +23,7 @@ SIZES = (
     "int sd, int sh, int sw, int dd, int dh, int dw, int pd, int ph, int pw"
 )
 """Channels, then data, windows, kernel, stride, dilation and padding along three dimensions."""
-_THREADS, _EACH = 256, 4
+_THREADS, _THREAD_ELEMENTS = 256, 4
 """Threads of a block, and elements of a thread."""
 _LANES = 8
 """Threads that add up many parts of an element."""
@@ -42,8 +42,8 @@ COLUMNS = KernelTemplate(
     f"""  const unsigned row = blockIdx.x / runs, positions = od * oh * ow, places = samples * positions;
   const int channel = row / (kd * kh * kw), tap = row % (kd * kh * kw);
   const int front = tap / (kh * kw) * dd - pd, top = tap / kw % kh * dh - ph, left = tap % kw * dw - pw;
-  unsigned place = blockIdx.x % runs * (blockDim.x * {_EACH}) + threadIdx.x;
-  for (int k = 0; k < {_EACH} && place < places; ++k, place += blockDim.x) {{
+  unsigned place = blockIdx.x % runs * (blockDim.x * {_THREAD_ELEMENTS}) + threadIdx.x;
+  for (int k = 0; k < {_THREAD_ELEMENTS} && place < places; ++k, place += blockDim.x) {{
     const unsigned sample = place / positions, position = place - sample * positions, line = position / ow;
     const unsigned slice = od > 1 ? line / oh : 0;
     const int z = slice * sd + front, y = (line - slice * oh) * sh + top, x = (position - line * ow) * sw + left;
@@ -93,8 +93,8 @@ SUMS = KernelTemplate(
     f"""  const unsigned plane = blockIdx.x / runs, sample = plane / channels, channel = plane % channels;
   const unsigned taps = kd * kh * kw, places = d * h * w;
   const A *rows = columns + (long long)sample * sample_step + (long long)channel * taps * row_step;
-  unsigned place = blockIdx.x % runs * (blockDim.x * {_EACH}) + threadIdx.x;
-  for (int n = 0; n < {_EACH} && place < places; ++n, place += blockDim.x) {{
+  unsigned place = blockIdx.x % runs * (blockDim.x * {_THREAD_ELEMENTS}) + threadIdx.x;
+  for (int n = 0; n < {_THREAD_ELEMENTS} && place < places; ++n, place += blockDim.x) {{
     const unsigned line = place / w, slice = d > 1 ? line / h : 0;
     const int z = slice + pd, y = line - slice * h + ph, x = place - line * w + pw;
 {_TAPS.replace("AT", "rows[(long long)((i * kh + j) * kw + k) * row_step + (a * oh + b) * ow + c]")}
@@ -166,7 +166,7 @@ def window_columns(
     if steps is None:
         threads = threads_for(taps * channels)
         return COLUMNS_LAST.launch(xp, data.dtype, samples * positions, threads, (data, columns, *numbers))
-    runs = -(-samples * positions // (_THREADS * _EACH))
+    runs = -(-samples * positions // (_THREADS * _THREAD_ELEMENTS))
     arguments = (data, columns, *map(np.uint32, (samples, runs, *steps)), *numbers)
     return COLUMNS.launch(xp, data.dtype, channels * taps * runs, _THREADS, arguments)
 
@@ -182,7 +182,7 @@ def window_sums(
     if steps is None:
         threads = threads_for(channels)
         return SUMS_LAST.launch(xp, data.dtype, samples * places, threads, (columns, data, *numbers))
-    runs = -(-places // (_THREADS * _EACH))
+    runs = -(-places // (_THREADS * _THREAD_ELEMENTS))
     arguments = (columns, data, *map(np.uint32, (runs, *steps)), *numbers)
     return SUMS.launch(xp, data.dtype, samples * channels * runs, _THREADS, arguments)
 

@@ -32,7 +32,7 @@ __all__ = [
     "ConvolutionPass",
     "ConvolutionProblem",
     "Descriptors",
-    "Form",
+    "ProductForm",
     "UsableAlgorithm",
     "algorithm_name",
     "aligned",
@@ -126,7 +126,7 @@ class ConvolutionProblem:
         return math.prod(self.shapes[operand]) * _ITEMSIZES[self.dtype]
 
 
-class Form(IntEnum):
+class ProductForm(IntEnum):
     """Products of cuBLAS, by their numbers among a problem's algorithms; cuDNN's are smaller. See `products`."""
 
     BY_SAMPLE = 1000
@@ -154,7 +154,7 @@ class UsableAlgorithm(NamedTuple):
 
     @property
     def is_product(self) -> bool:
-        return self.number >= min(Form)
+        return self.number >= min(ProductForm)
 
 
 class Descriptors:
@@ -249,7 +249,7 @@ def _usable(
 def algorithm_name(problem: ConvolutionProblem, algorithm: UsableAlgorithm) -> str:
     """What a GPU's self-check calls an algorithm."""
     if algorithm.is_product:
-        return f"cuBLAS {problem.direction.name} product {Form(algorithm.number).name}"
+        return f"cuBLAS {problem.direction.name} product {ProductForm(algorithm.number).name}"
     return f"cuDNN {problem.direction.name} algorithm {algorithm.number}"
 
 

@@ -22,25 +22,25 @@ from .algorithms import (
     WEIGHT,
     WORKSPACE_ALIGNMENT,
     ConvolutionProblem,
-    Form,
+    ProductForm,
     UsableAlgorithm,
     algorithm_name,
     aligned,
 )
 from .library import Math
 
-__all__ = ["MAX_WORKSPACE", "ProductSizes", "carved", "is_recommended", "usable_forms"]
+__all__ = ["MAX_WORKSPACE", "ConvolutionSizes", "carved", "is_recommended", "usable_forms"]
 
 
 MAX_WORKSPACE = 256 << 20
 """Bytes of workspace that a product takes at most."""
 _MAX_TAPS = 64
 """Taps of a kernel whose windows are copied."""
-_FEW_POSITIONS = 1024
+_MAX_POSITIONS = 1024
 """Up to so many positions, samples may be copied side by side so that a product has enough columns."""
 _TILE, _TILES = 128, 3 * 132
 """Rows and columns of what a block computes of a product, and how many blocks keep a device busy."""
-_LEAST_DEPTH = 512
+_MIN_DEPTH = 512
 """Numbers that an element of a SPLIT's part adds up, at least."""
 _EVEN = 8
 """Parts have a multiple of so many windows, so that each begins at an address that is loaded in vectors."""
@@ -52,7 +52,7 @@ _Temps: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Shapes and types of arrays, by name."""
 
 
-class ProductSizes:
+class ConvolutionSizes:
     """What is multiplied for a problem of one group.
 
     Attributes:
@@ -109,7 +109,7 @@ class ProductSizes:
         itemsize = self.wide.itemsize if self.problem.direction is DATA else self.dtype.itemsize
         if self.problem.direction is WEIGHT and not self.last:
             lines += self.filters
-        return min(self.samples, max(0, self.room) // (lines * self.positions * itemsize))
+        return min(self.samples, max(0, self.column_bytes) // (lines * self.positions * itemsize))
 
     def blocks(self) -> Iterator[slice]:
         """The samples, in blocks."""
@@ -118,7 +118,7 @@ class ProductSizes:
             yield slice(start, min(start + step, self.samples))
 
     @property
-    def room(self) -> int:
+    def column_bytes(self) -> int:
         """Bytes of workspace that columns may take."""
         return min(self.problem.most, MAX_WORKSPACE) - 8 * WORKSPACE_ALIGNMENT
 
@@ -126,7 +126,7 @@ class ProductSizes:
     def part(self) -> int:
         """Windows of each part of a SPLIT but the last, which has no more: few enough to keep a device busy."""
         tiles = -(-self.filters // _TILE) * -(-self.depth // _TILE)
-        most = max(1, min(-(-_TILES // tiles), self.places // _LEAST_DEPTH))
+        most = max(1, min(-(-_TILES // tiles), self.places // _MIN_DEPTH))
         return -(-self.places // (_EVEN * most)) * _EVEN
 
     @property
@@ -134,43 +134,43 @@ class ProductSizes:
         """How many parts there are."""
         return -(-self.places // self.part)
 
-    def temps(self, form: Form) -> _Temps | None:
+    def temps(self, form: ProductForm) -> _Temps | None:
         """The arrays in the workspace; None where the form does not run the problem."""
-        found = {FORWARD: self._of_forward, DATA: self._of_data, WEIGHT: self._of_weight}[self.problem.direction](form)
-        if found is None or _bytes_of(found) > min(self.problem.most, MAX_WORKSPACE):
+        arrays = {FORWARD: self._of_forward, DATA: self._of_data, WEIGHT: self._of_weight}[self.problem.direction](form)
+        if arrays is None or _bytes_of(arrays) > min(self.problem.most, MAX_WORKSPACE):
             return None
-        return found
+        return arrays
 
-    def _of_forward(self, form: Form) -> _Temps | None:
+    def _of_forward(self, form: ProductForm) -> _Temps | None:
         if not self.is_plain:
             return None
         return self._side_by_side(form, self.channels, self.filters)
 
-    def _of_data(self, form: Form) -> _Temps | None:
+    def _of_data(self, form: ProductForm) -> _Temps | None:
         stride, dilate, _ = self.problem.window
         overlaps = all(1 in pair for pair in zip(stride, dilate, strict=True))
         if not (self.is_plain or (overlaps and max(stride) > 1 and self.taps <= _MAX_TAPS)):
             return None
-        if self.is_plain or form is not (Form.WHOLE if self.last else Form.BY_SAMPLE):
+        if self.is_plain or form is not (ProductForm.WHOLE if self.last else ProductForm.BY_SAMPLE):
             return self._side_by_side(form, self.filters, self.depth)
         block = self.block()
         shape = (block * self.positions, self.depth) if self.last else (block, self.depth, self.positions)
         return {"columns": (shape, self.wide)} if block else None
 
-    def _side_by_side(self, form: Form, read: int, written: int) -> _Temps | None:
+    def _side_by_side(self, form: ProductForm, read: int, written: int) -> _Temps | None:
         """Of a product that reads and writes so many lines: as they lie, or with the samples side by side."""
-        if form is (Form.WHOLE if self.last else Form.BY_SAMPLE):
+        if form is (ProductForm.WHOLE if self.last else ProductForm.BY_SAMPLE):
             return {}
-        if form is not Form.WHOLE or self.samples == 1 or self.positions > _FEW_POSITIONS:
+        if form is not ProductForm.WHOLE or self.samples == 1 or self.positions > _MAX_POSITIONS:
             return None
         return {"beside": ((read, self.places), self.dtype), "columns": ((written, self.places), self.wide)}
 
-    def _of_weight(self, form: Form) -> _Temps | None:
+    def _of_weight(self, form: ProductForm) -> _Temps | None:
         narrow = self.dtype != self.wide
         if self.taps > _MAX_TAPS or (narrow and not self.is_pointwise):
             return None  # tensor cores are faster than columns are copied
         result, parts = (self.filters, self.depth), _Temps()
-        if form is Form.BY_SAMPLE:
+        if form is ProductForm.BY_SAMPLE:
             if self.last:
                 return None
             columns: _Temps = (
@@ -180,7 +180,7 @@ class ProductSizes:
         block = self.block()
         if not block:
             return None
-        if form is Form.SPLIT:
+        if form is ProductForm.SPLIT:
             if self.parts == 1 or block < self.samples:
                 return None
             parts = {"parts": ((self.parts, *result), self.wide)}
@@ -198,7 +198,7 @@ def _bytes_of(temps: _Temps) -> int:
 
 
 def carved(temps: _Temps, workspace: Array) -> dict[str, Array]:
-    """The arrays of `ProductSizes.temps`, one behind the other in a workspace of bytes."""
+    """The arrays of `ConvolutionSizes.temps`, one behind the other in a workspace of bytes."""
     arrays, start = dict[str, Array](), 0
     if temps:
         start = aligned(workspace.data.ptr) - workspace.data.ptr
@@ -213,8 +213,8 @@ def usable_forms(problem: ConvolutionProblem) -> list[UsableAlgorithm]:
     """The products that may run a problem."""
     if problem.groups > 1 or switches.is_off("convolution-products"):
         return []
-    sizes, usable = ProductSizes(problem), []
-    for form in Form:
+    sizes, usable = ConvolutionSizes(problem), []
+    for form in ProductForm:
         temps = sizes.temps(form)
         if temps is not None:
             algorithm = UsableAlgorithm(int(form), problem.math, _bytes_of(temps))
@@ -228,14 +228,14 @@ def is_recommended(problem: ConvolutionProblem, form: UsableAlgorithm) -> bool:
 
     cuDNN's only algorithm that repeats the bits of a weight's gradient has a fraction of a product's speed there.
     """
-    sizes = ProductSizes(problem)
+    sizes = ConvolutionSizes(problem)
     is_worth = sizes.places * sizes.filters * sizes.depth >= _WORTH
     if problem.math != Math.FMA or problem.direction is FORWARD or not is_worth:
         return False
     is_strided = max(problem.window[0]) > 1
     if problem.direction is DATA:
-        return is_strided and form.number == (Form.WHOLE if problem.last else Form.BY_SAMPLE)
+        return is_strided and form.number == (ProductForm.WHOLE if problem.last else ProductForm.BY_SAMPLE)
     if not (is_strided or sizes.is_pointwise):
         return False
-    by_sample = not problem.last and sizes.positions >= _LEAST_DEPTH and sizes.filters * sizes.depth >= _TILE * _TILE
-    return form.number == (Form.BY_SAMPLE if by_sample else Form.SPLIT)
+    by_sample = not problem.last and sizes.positions >= _MIN_DEPTH and sizes.filters * sizes.depth >= _TILE * _TILE
+    return form.number == (ProductForm.BY_SAMPLE if by_sample else ProductForm.SPLIT)

@@ -18,8 +18,8 @@ from ..bound_calls import Call, as_one
 from ..compute import Array
 from ..cuda.product import product
 from ..cuda.window_columns import joined, swapped, window_columns, window_sums
-from .algorithms import DATA, FORWARD, ConvolutionProblem, Form, UsableAlgorithm, usable_algorithms
-from .forms import ProductSizes, carved, is_recommended, usable_forms
+from .algorithms import DATA, FORWARD, ConvolutionProblem, ProductForm, UsableAlgorithm, usable_algorithms
+from .forms import ConvolutionSizes, carved, is_recommended, usable_forms
 from .library import DeviceHandle
 from .planned import ConvolutionArrays, PlannedConvolution, bias_behind, channels_second
 
@@ -31,7 +31,7 @@ class PlannedProducts:
 
     def __init__(self, cupy: Any, problem: ConvolutionProblem, algorithm: UsableAlgorithm) -> None:
         self._xp, self._problem = cupy, problem
-        self._form, self._sizes = Form(algorithm.number), ProductSizes(problem)
+        self._form, self._sizes = ProductForm(algorithm.number), ConvolutionSizes(problem)
 
     def bind(self, arrays: ConvolutionArrays) -> Callable[[], Any]:
         """A call that computes the direction's result from the others, in the current stream."""
@@ -62,7 +62,7 @@ class PlannedProducts:
             yield self._product(arrays.data.reshape(z.places, z.channels), weight.T, arrays.out.reshape(z.places, -1))
             return
         data, out = (array.reshape(z.samples, -1, z.positions) for array in (arrays.data, arrays.out))
-        if self._form is Form.BY_SAMPLE:
+        if self._form is ProductForm.BY_SAMPLE:
             yield self._product(weight, data, out)
             return
         beside, columns = memory["beside"], memory["columns"]
@@ -86,7 +86,7 @@ class PlannedProducts:
             return
         gout = arrays.out.reshape(z.samples, z.filters, z.positions)
         gdata = arrays.data.reshape(z.samples, z.channels, -1)
-        if self._form is Form.WHOLE:
+        if self._form is ProductForm.WHOLE:
             beside, columns = memory["beside"], memory["columns"]
             yield swapped(xp, gout, beside, gout.shape)
             yield self._product(weight.T, beside, columns)
@@ -120,7 +120,7 @@ class PlannedProducts:
         """gweight = gout @ columns.T, over all samples."""
         z, xp = self._sizes, self._xp
         gweight = arrays.weight.reshape(z.filters, z.depth)
-        if self._form is Form.BY_SAMPLE:
+        if self._form is ProductForm.BY_SAMPLE:
             columns, gout = arrays.data, arrays.out.reshape(z.samples, z.filters, z.positions)
             if not z.is_plain:
                 columns, steps = memory["columns"], (z.positions, z.depth * z.positions)
@@ -133,7 +133,7 @@ class PlannedProducts:
         for block in z.blocks():
             gout, columns, copies = self._block(arrays, memory, block)
             yield from copies
-            if self._form is Form.WHOLE:
+            if self._form is ProductForm.WHOLE:
                 yield self._product(gout, columns, total, add=block.start > 0)
             else:
                 yield from self._parts(gout, columns, memory["parts"])
