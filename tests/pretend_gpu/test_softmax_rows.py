@@ -14,14 +14,12 @@ NEAR = {"float32": 2e-6, "float16": 2e-3, "float64": 1e-12}
 """Sums of up to 1,024 numbers in another order, and a rounding to the type."""
 
 
-@pytest.mark.parametrize("n", [129, 200, 1000, 1001, 1024])
+@pytest.mark.parametrize("n", [129, 1000, 1001])
 @pytest.mark.parametrize("dtype", NEAR)
-@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin"])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 def test_rows(gpu: Any, name: str, dtype: str, n: int) -> None:
-    host = np.random.default_rng(0).normal(scale=3, size=(11, n)).astype(dtype)
+    host = np.random.default_rng(0).normal(scale=3, size=(1057, n)).astype(dtype)
     host[1], host[2, 5], host[3, n - 1], host[4, 7], host[5, : n - 1] = -np.inf, np.nan, np.inf, -np.inf, -np.inf
-    if name == "softmin":
-        host[:6] = -host[:6]
     results = []
     for device in ("cpu", "gpu:0", "gpu:0"):
         backend = backend_for(device)

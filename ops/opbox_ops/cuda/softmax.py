@@ -2,7 +2,7 @@
 
 Arrays are (outer, n, inner), n being the axis that sums to one. A first pass over a row has its maximum and its sum, a
 second writes it; the second reads from a cache what a block's rows or slices were read for. That is the least where it
-fits there. Rows of 129 to 1,024 numbers side by side are those of `softmax_rows`.
+fits there. Many rows of 129 to 1,024 numbers side by side are those of `softmax_rows`.
 
     out = exp(z) / sum exp(z), z = factor data          log: z - log sum exp(z)
     gdata = factor out (gout - sum gout out)            log: factor (gout - exp(out) sum gout)

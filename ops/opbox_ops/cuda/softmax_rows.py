@@ -17,6 +17,8 @@ __all__ = ["softmax_rows", "takes"]
 
 _LANE_NUMBERS = 32
 """Numbers that a lane has in registers."""
+_MIN_ROWS = 132 * 8
+"""Minimum number of rows: of fewer, some of an H100's processors would have none."""
 _MIN_ROW, _MAX_ROW = 129, 32 * _LANE_NUMBERS
 """Numbers of a row: shorter ones share a warp elsewhere."""
 _THREADS = 256
@@ -86,7 +88,7 @@ KERNELS.append(KERNEL)
 
 def takes(shape: tuple[int, int, int]) -> bool:
     """Return whether the kernel takes arrays (outer, n, inner)."""
-    return shape[2] == 1 and _MIN_ROW <= shape[1] <= _MAX_ROW
+    return shape[2] == 1 and shape[0] >= _MIN_ROWS and _MIN_ROW <= shape[1] <= _MAX_ROW
 
 
 def softmax_rows(

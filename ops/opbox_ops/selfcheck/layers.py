@@ -61,6 +61,7 @@ def _convolution(op: str, **attrs: object) -> Row:
 
 ROWS = [
     *(_softmax(op, -1, (3, 37), (300, 257)) for op in ("softmax", "softmin", "log_softmax")),
+    *(_softmax(op, -1, (2, 5), (1100, 130)) for op in ("softmax", "log_softmax")),  # a warp a row
     *(_softmax(op, 0, (5, 3), (65, 300)) for op in ("softmax", "log_softmax")),
     Row("SoftmaxOutput", [(5, 7), Input((5,), 0, 6, "int")], [(300, 33), Input((300,), 0, 32, "int")]),
     Row("SoftmaxActivation", [(3, 5)], [(300, 65)]),
