@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from opbox_ops.cpu.onednn import library as onednn
-from opbox_service.worker.code_worker import own_packages
+from opbox_service.worker.confine import own_packages
 from tests.contract.isolation import settings
 from tests.contract.live import Live
 

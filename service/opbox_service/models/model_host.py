@@ -115,7 +115,7 @@ class ModelHost:
                 with inside():
                     network = _read(files, limits, code)
             else:
-                network = read_onnx(files.onnx, **limits)
+                network = read_onnx(files.onnx, settings)
             unchanged = find_files(folder).stamp == files.stamp == reference.files_stamp
         except OSError as error:
             raise NotReadyError(f"model {reference.name!r}: a file cannot be read ({error.strerror})") from None

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from . import incoming
 from .allowance import Allowance
 from .code_answers import check_answer
 from .code_process import homes
-from .confine import Bounds
+from .confine import Bounds, own_packages
 from .orphans import User, end_all_of
 from .output import Output
 from .processes import Usage
@@ -49,7 +48,7 @@ from .store_requests import OF_CODE, StoreRequests
 from .template import ForkedProcess, Template
 from .worker import Worker
 
-__all__ = ["CodeWorker", "code_environment", "mps_folders", "own_packages"]
+__all__ = ["CodeWorker", "code_environment", "mps_folders"]
 
 PASSED = ("PATH", "LANG", "LANGUAGE", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PASSED_TO_OPERATORS = tuple(
@@ -493,12 +492,6 @@ def mps_folders() -> list[Path]:
     """
     pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps").absolute()
     return [pipes, Path("/dev/shm")] if (pipes / "control").exists() else []
-
-
-def own_packages() -> list[Path]:
-    """The folders of the packages that such a process runs."""
-    specs = [find_spec(name) for name in ("opbox_protocol", "opbox", "opbox_ops", "opbox_service")]
-    return [Path(path) for spec in specs if spec is not None for path in spec.submodule_search_locations or ()]
 
 
 def _name(code: int) -> str:

@@ -30,8 +30,8 @@ from .bounded_json import read_bounded
 from .code_answers import LARGEST_ERROR, read_opened, read_state
 from .code_memory import PROCESS_BYTES, CodeMemory
 from .code_models import CodeModels
-from .code_worker import CodeWorker, code_environment, own_packages
-from .confine import unreadable
+from .code_worker import CodeWorker, code_environment
+from .confine import own_packages, unreadable
 from .orphans import User, end_leftovers, end_strays
 from .scratch_dirs import remove_leftovers
 from .template import Template

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from . import landlock, seccomp
@@ -29,6 +30,8 @@ __all__ = [
     "die_with",
     "keep_apart",
     "keep_modules_reachable",
+    "own_packages",
+    "reachable",
     "refuse_dumps",
     "tasks_of",
     "unreadable",
@@ -218,6 +221,12 @@ def keep_modules_reachable() -> None:
         if name.startswith("__editable__"):
             mapping: dict[str, str] = getattr(module, "MAPPING", {})
             mapping.update({key: reachable(path) for key, path in mapping.items()})
+
+
+def own_packages() -> list[Path]:
+    """The folders of the packages that a confined process runs."""
+    specs = [find_spec(name) for name in ("opbox_protocol", "opbox", "opbox_ops", "opbox_service")]
+    return [Path(path) for spec in specs if spec is not None for path in spec.submodule_search_locations or ()]
 
 
 def reachable(path: str) -> str:
