@@ -87,6 +87,14 @@ def test_what_is_mounted_is_there() -> None:
         assert set(service["secrets"]) <= document["secrets"].keys()
 
 
+def test_the_servers_ports_are_published() -> None:
+    exposed = re.search(r"^EXPOSE (.+)$", DOCKERFILE.read_text("utf-8"), re.MULTILINE)
+    assert exposed is not None
+    for name in ("cpu", "gpu"):
+        ports = [port.rpartition(":")[2] for port in compose()["services"][name]["ports"]]
+        assert ports == exposed[1].split(), name
+
+
 def test_prometheus_finds_the_server() -> None:
     document, config = compose(), yaml(ROOT / "docker" / "monitoring" / "prometheus.yml")
     [job] = config["scrape_configs"]
