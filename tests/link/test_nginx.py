@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -20,6 +21,7 @@ from opbox_protocol.errors import LimitError
 from tests.contract.live import TOKENS, Live, symbol, var
 from tests.docs.test_team_page import block
 from tests.link.nginx import Nginx, needs_nginx
+from tests.models.uploads import packed
 
 pytestmark = needs_nginx
 TLS = Path(__file__).with_name("tls")
@@ -110,6 +112,30 @@ def test_asyncio(defaults: Nginx) -> None:
             return float((await server.forward(net, {"x": x}))["total_output"][0])
 
     assert asyncio.run(run()) == x.size
+
+
+def test_a_model_is_published(live: Live, defaults: Nginx) -> None:
+    """Its files have 1.6 MB, more than nginx lets through at once."""
+    net = mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=20, no_bias=True, name="fc")
+    weight = np.random.default_rng(1).standard_normal((20, DATA)).astype(np.float32)
+    files = {"net-symbol.json": net.tojson().encode(), "net.params": packed({"arg:fc_weight": weight})}
+    x = np.ones((2, DATA), np.float32)
+
+    async def publish() -> dict[str, Any]:
+        async with mx.serve.AsyncClient(defaults.url, TOKENS["ann"]) as client:
+            return await client.publish("wide", files)
+
+    before = defaults.log.count(TOO_LARGE)
+    with mx.serve.Client(defaults.url, TOKENS["ann"]) as client:
+        published = client.publish("wide", files)
+        assert (published["version"], published["bytes"]) == ("1", sum(map(len, files.values())))
+        assert asyncio.run(publish())["version"] == "2"
+        assert defaults.log.count(TOO_LARGE) == before + 2
+        with mx.serve.Client(live.url, TOKENS["ann"]) as direct:
+            expected = direct.model("wide")(x=x)["fc_output"]
+        np.testing.assert_array_equal(client.model("wide")(x=x)["fc_output"], expected)
+        np.testing.assert_allclose(expected, x @ weight.T, rtol=1e-4, atol=1e-2)  # float32: sums of 20,000 products
+        client.remove("wide")
 
 
 def test_calls_that_take_longer_than_nginx_waits(live: Live, defaults: Nginx) -> None:
