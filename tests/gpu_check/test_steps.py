@@ -1,4 +1,4 @@
-"""Steps on a device: graphs, several sessions at once, and large copies between computing. No device is pretended."""
+"""Steps on a device: graphs, several sessions, large copies, all shared memory. No device is pretended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opbox_ops.backend import Backend
+import opbox as mx
+from opbox_ops.backend import Backend, backend_for
 from opbox_ops.backend.staging import COPY_BYTES
 from opbox_service.executor import bind, invoke
 from opbox_service.graph.json import load
@@ -100,3 +101,29 @@ def test_large_arrays_are_written_behind_what_reads_them(backend: Backend) -> No
                 np.testing.assert_array_equal(own.get(array), 2 * np.arange(step, step + LARGE, dtype="f"))
     finally:
         own.close()
+
+
+LAST = """extern "C" __global__ void last(float *x, int n) {
+  extern __shared__ float values[];
+  values[n - 1] = 7;
+  __syncthreads();
+  x[threadIdx.x] = values[n - 1];
+}
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["gpu"], indirect=True)
+def test_a_users_kernel_has_all_shared_memory_of_a_block(device: str) -> None:
+    cupy: Any = backend_for("gpu:0").xp
+    limit = cupy.cuda.Device(0).attributes["MaxSharedMemoryPerBlockOptin"]
+    context = mx.gpu(0)
+    kernel = mx.rtc.CudaModule(LAST).get_kernel("last", "float *x, int n")
+    for nbytes in (48 << 10, limit, 1 << 10):
+        x = mx.nd.zeros((32,), context)
+        kernel.launch([x, nbytes // 4], context, (1, 1, 1), (32, 1, 1), nbytes)
+        np.testing.assert_array_equal(x.asnumpy(), 7)
+    kernel.launch([x, 1], context, (1, 1, 1), (32, 1, 1), limit + 4)
+    with pytest.raises(mx.MXNetError, match=rf"^kernel 'last': expected 0 to {limit} bytes of shared memory, got"):
+        mx.nd.waitall()
+    np.testing.assert_array_equal((x + 1).asnumpy(), 8)
