@@ -164,7 +164,8 @@ class LoadedModel:
                 finally:
                     seconds = time.monotonic() - begun
                     self._spend(owner, seconds)
-                form.ran(seconds, 0.0 if waited_for else time.thread_time() - worked, waited_for=waited_for)
+                if self._backend.device_type == "cpu":  # a thread that waits for another device works none of the time
+                    form.ran(seconds, 0.0 if waited_for else time.thread_time() - worked, waited_for=waited_for)
                 self.statistics.ran(form.examples, seconds)
                 self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came)
                 return form

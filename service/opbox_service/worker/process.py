@@ -30,7 +30,7 @@ from opbox_protocol.errors import MXNetError, NotReadyError, QuotaError, error_f
 from ..allocator import cap_memory, tune_allocator
 from ..buffers import INLINE, Lease, Pool, map_shared, unmap
 from ..carriers import OwnerQuota, RawRequest, RawResponse
-from ..codec import error_response, limits_of, serve
+from ..codec import error_response, infer_again, limits_of, recurring_request, serve
 from ..engine import Engine
 from ..logs import configure
 from ..memory_shares import HOST
@@ -104,6 +104,7 @@ class WorkerProcess:
         self._sessions_sent = 0
         self._memory_sent: dict[tuple[str, str], int] = {}
         self._account_lock = threading.Lock()
+        self._reading = threading.Lock()
 
     @property
     def sessions_bytes(self) -> int:
@@ -169,17 +170,25 @@ class WorkerProcess:
             self._send({"kind": "reported", "rows": rows[start : start + REPORTED]})
 
     def _take_calls(self) -> None:
+        """Take messages until the API process closes its end."""
         while True:
-            try:
-                message, fd = messages.receive(self._sock)
-            except OSError:
-                return
-            if not message:
-                return
-            header, inline = messages.read(message)
-            if header["kind"] == "call":
+            # One thread reads. A call that is quick it makes itself, and the others sleep on: woken for each message,
+            # they would wait for the interpreter most of the time.
+            with self._reading:
+                while True:
+                    try:
+                        message, fd = messages.receive(self._sock)
+                    except OSError:
+                        return
+                    if not message:
+                        return
+                    header, inline = messages.read(message)
+                    request = self._request(header, inline, fd) if header["kind"] == "call" else None
+                    if request is None or not self._call_at_once(header["id"], request):
+                        break
+            if request is not None:
                 try:
-                    self._call(header, inline, fd)
+                    self._call(header, request)
                 except Exception as error:
                     # Code of a session's own may have used up what answers take, as the places for open files.
                     self._fail(header["id"], error)
@@ -218,7 +227,15 @@ class WorkerProcess:
     def _fail(self, id: int, error: Exception) -> None:
         self._answer(id, error_response(error))
 
-    def _call(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> None:
+    def _request(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> RawRequest | None:
+        """The request that a message brings; None where it has been answered with an error."""
+        try:
+            return self._read_request(header, inline, fd)
+        except Exception as error:
+            self._fail(header["id"], error)
+            return None
+
+    def _read_request(self, header: dict[str, Any], inline: memoryview, fd: int | None) -> RawRequest:
         body, number = inline, header["segment"]
         if number is not None:
             if fd is not None:
@@ -229,7 +246,7 @@ class WorkerProcess:
                 )
             body = self._requests[number][: header["size"]]
         route, parameters = WORKER_ROUTES.match(header["method"], header["path"])
-        request = RawRequest(
+        return RawRequest(
             route,
             parameters,
             header["path"],
@@ -244,6 +261,33 @@ class WorkerProcess:
             model=ModelReference(*header["model"]) if header["model"] is not None else None,
             trace=header.get("trace", ""),
         )
+
+    def _call_at_once(self, id: int, request: RawRequest) -> bool:
+        """Make a call by the thread that reads, where it is quick and nobody's turn; return False for another."""
+        if request.trace or not self._turns.idle:
+            return False
+        recurring = recurring_request(request, self._engine.models)
+        if recurring is None or recurring.known is None or not recurring.known.form.is_quick:
+            return False
+
+        def send(response: RawResponse) -> None:
+            self._answer(id, response, request.owner)
+
+        def fail(error: Exception) -> None:
+            self._fail(id, error)
+
+        try:
+            self._engine.admit(request.owner, request.quota)
+            infer_again(request, recurring, send, fail, waited_for=True)
+        except Exception as error:
+            fail(error)
+        finally:
+            if lost() is not None:
+                self._leave()
+        return True
+
+    def _call(self, header: dict[str, Any], request: RawRequest) -> None:
+        route, parameters = request.route, request.parameters
 
         def send(response: RawResponse) -> None:
             if route.method == "DELETE" or (
