@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from opbox_service.models.known_requests import MAX_KNOWN, QUICK_S, RUNS_ELSEWHERE, RequestKey, RunForm
+from opbox_service.models.known_requests import MAX_KNOWN, MIN_SLOW_RUNS, QUICK_S, RUNS_ELSEWHERE, RequestKey, RunForm
 from opbox_service.models.model_plans import PlanKind
 from tests.contract.live import Live
 from tests.models.conftest import INPUT, loaded
@@ -286,12 +286,13 @@ def test_runs_that_take_long_are_left_to_other_threads() -> None:
     assert not form.is_quick
     form.ran(1.0, QUICK_S / 2, waited_for=False)  # others had the processor
     assert form.is_quick
-    form.ran(1.0, 0.0, waited_for=True)
-    assert form.is_quick  # once may be an accident
-    form.ran(QUICK_S / 2, 0.0, waited_for=True)
-    form.ran(1.0, 0.0, waited_for=True)
-    assert form.is_quick
-    form.ran(1.0, 0.0, waited_for=True)
+    for _ in range(2):
+        for _ in range(MIN_SLOW_RUNS - 1):  # which may be accidents of a busy machine
+            form.ran(1.0, 0.0, waited_for=True)
+            assert form.is_quick
+        form.ran(QUICK_S / 2, 0.0, waited_for=True)
+    for _ in range(MIN_SLOW_RUNS):
+        form.ran(1.0, 0.0, waited_for=True)
     for _ in range(RUNS_ELSEWHERE):
         assert not form.is_quick
         form.ran(QUICK_S / 2, QUICK_S / 2, waited_for=False)

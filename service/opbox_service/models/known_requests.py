@@ -32,7 +32,7 @@ MAX_KNOWN = 64
 """Number of requests of a model to keep."""
 QUICK_S = 0.0005
 """Seconds that a run may take which does not deserve to be handed to another thread."""
-MIN_SLOW_RUNS = 2
+MIN_SLOW_RUNS = 4
 """Number of slow runs, one behind the other, that are no accident of a busy machine."""
 RUNS_ELSEWHERE = 16
 """Number of runs in other threads after one that took longer in a thread that others wait for."""
