@@ -17,11 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -50,6 +48,7 @@ from .inference import Shapes, shape_answer, shape_query
 from .known_graphs import Document, GraphName, KnownGraphs, is_unknown
 from .operator.sending import has_own_code
 from .repeated_calls import Attempts, again
+from .server_scope import AsyncClosing, server_named
 from .symbol import Symbol
 from .trace_context import traced
 
@@ -86,13 +85,10 @@ def connect(
         >>> async with mx.aio.connect("http://gpu-box:8000", token="…") as server:
         ...     shapes = await server.infer_shape(net, data=(2, 3))
     """
-    url = url or os.environ.get("OPBOX_URL")
-    if not url:
-        raise MXNetError("aio.connect: expected the address of a server, as an argument or in OPBOX_URL, got none")
-    return AsyncServer(url, token or os.environ.get("OPBOX_TOKEN"), http, timeout, patience)
+    return AsyncServer(*server_named("aio.connect", url, token), http, timeout, patience)
 
 
-class AsyncServer:
+class AsyncServer(AsyncClosing):
     """A server that is called from asyncio; see `connect`.
 
     Args:
@@ -129,14 +125,6 @@ class AsyncServer:
 
     def __repr__(self) -> str:
         return f"<AsyncServer {self.address}>"
-
-    async def __aenter__(self) -> AsyncServer:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections; those of a client of your own stay open."""
@@ -350,7 +338,7 @@ class AsyncServer:
         return Attempted(self.address, attempts.begun, self._answered, server.timeout, server.tls, "")
 
 
-class AsyncSession:
+class AsyncSession(AsyncClosing):
     """A session on a device of a server: arrays and executors there, and commands that run in order.
 
     Commands are recorded at once and leave with the next `flush`, `ask`, `fetch` or `wait`. Each is one request.
@@ -381,11 +369,6 @@ class AsyncSession:
         reply = await self._server.call("POST", routes.SESSIONS, {"device": self.device})
         self.id = reply.header["id"]
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     def new_id(self) -> int:
         """Return a number for a new array or executor."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -34,6 +33,7 @@ from .http import HttpTransport
 from .http_messages import ReadReply
 from .model_messages import encode_json, encode_request, read_object, read_outputs
 from .publishing import publish_call, remove_call
+from .server_scope import AsyncClosing, Closing, server_named
 
 if TYPE_CHECKING:
     import httpx
@@ -43,7 +43,7 @@ __all__ = ["AsyncClient", "AsyncModel", "Client", "Model"]
 Array = np.ndarray[Any, Any]
 
 
-class Client:
+class Client(Closing):
     """A server whose models are called. Safe to call from many threads.
 
     Args:
@@ -69,20 +69,12 @@ class Client:
         http: httpx.Client | None = None,
         timeout: float | None = None,
     ) -> None:
-        url, token = _place(url, token)
+        url, token = server_named("serve", url, token)
         stored = None if token else (lambda: token_store.read(url))
         self._transport = HttpTransport(url, token or token_store.read(url), timeout, stored, http=http)
 
     def __repr__(self) -> str:
         return f"<Client {self._transport.address}>"
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections; those of a client of your own stay open."""
@@ -339,7 +331,7 @@ class Model:
         return True
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """A server whose models are called from asyncio; see `Client`.
 
     Args:
@@ -359,19 +351,11 @@ class AsyncClient:
         http: httpx.AsyncClient | None = None,
         timeout: float | None = None,
     ) -> None:
-        url, token = _place(url, token)
+        url, token = server_named("serve", url, token)
         self._server = AsyncServer(url, token, http, timeout)
 
     def __repr__(self) -> str:
         return f"<AsyncClient {self._server.address}>"
-
-    async def __aenter__(self) -> AsyncClient:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections; those of a client of your own stay open."""
@@ -467,13 +451,6 @@ class AsyncModel:
         except MXNetError as error:
             return _not_ready(error)
         return True
-
-
-def _place(url: str | None, token: str | None) -> tuple[str, str | None]:
-    url = url or os.environ.get("OPBOX_URL")
-    if not url:
-        raise MXNetError("serve: expected the address of a server, as an argument or in OPBOX_URL, got none")
-    return url, token or os.environ.get("OPBOX_TOKEN")
 
 
 def _rows(reply: Reply) -> list[dict[str, Any]]:
