@@ -32,12 +32,13 @@ _EXAMPLE = "32 images of 64 channels, 112 x 112, channels last"
 
 _JOIN_EXAMPLE = f"{MAX_SLICES} slices of 64 channels"
 
+_EIGHT_VALUES = "    add_values(own, x_of, min(count, 4));\n    add_values(own, x_of + 4, count - 4);\n"
 STATISTICS = KernelTemplate(
     "opbox_batch_norm_last_statistics",
     f"const T *data, A *parts, {SIZES}",
     f"""{PLACE}  Moments own = {{A(0), A(0), A(0)}};
   if (c < channels) {{
-{by_channel_rows({"x": "A(data[at])"}, fours="    add_values(own, x_of, count);" + chr(10))}  }}
+{by_channel_rows({"x": "A(data[at])"}, fours=_EIGHT_VALUES, loads=8)}  }}
   const A count = slice_count(rows, slice, slices, rows_at_once);
   const Moments all = moments_over_lanes(own, count, scratch, 32, rows_at_once);
   if (row == 0 && c < channels) {{
@@ -98,7 +99,7 @@ SUMS = KernelTemplate(
     f"""{PLACE}  A sum = 0, products = 0;
   if (c < channels) {{
     const A mean = means[c], factor = fix_gamma ? inverses[c] : inverses[c] * gamma[c], shift = relu ? beta[c] : A(0);
-{by_channel_rows(_READS, f"{_COUNTED}sum += h; products += h * (x - mean);")}  }}
+{by_channel_rows(_READS, f"{_COUNTED}sum += h; products += h * (x - mean);", loads=8)}  }}
   sum = add_over_lanes(sum, scratch, 32, rows_at_once);
   products = add_over_lanes(products, scratch, 32, rows_at_once);
   if (row == 0 && c < channels) {{

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 __all__ = ["by_channel_rows", "by_rows", "by_walk"]
 
-_LOOP = "#pragma unroll\n    for (int j = 0; j < 4; ++j)"
-
 
 def by_rows(
     reads: Mapping[str, str], body: str = "", *, end: str = "row.end", fours: str | None = None, none: str = "A(0)"
@@ -41,11 +39,15 @@ def by_walk(reads: Mapping[str, str], body: str = "", *, fours: str | None = Non
     return _loop(head, first, again, reads, body, fours, "    unsigned at_of[4];\n    bool inside_of[4];\n")
 
 
-def by_channel_rows(reads: Mapping[str, str], body: str = "", *, fours: str | None = None) -> str:
-    """A loop over the elements of a channel `c` in a slice's rows, as `by_rows` has it, without i."""
-    head = "for (unsigned k = slice * rows_at_once + row, by = slices * rows_at_once; k < rows; k += 4 * by)"
+def by_channel_rows(reads: Mapping[str, str], body: str = "", *, fours: str | None = None, loads: int = 4) -> str:
+    """A loop over the elements of a channel `c` in a slice's rows, as `by_rows` has it, without i.
+
+    Args:
+        loads: how many elements are loaded before one is used: also of `name_of` in `fours`.
+    """
+    head = f"for (unsigned k = slice * rows_at_once + row, by = slices * rows_at_once; k < rows; k += {loads} * by)"
     first = "const bool inside = k + j * by < rows;\n      const unsigned at = (k + j * by) * channels + c;"
-    return _loop(head, first, first, reads, body, fours)
+    return _loop(head, first, first, reads, body, fours, count=loads)
 
 
 def _loop(
@@ -57,15 +59,17 @@ def _loop(
     fours: str | None,
     more: str = "",
     none: str = "A(0)",
+    count: int = 4,
 ) -> str:
     """The loop, where `first` has an element's place when it is loaded, and `again` when it is used."""
-    names = "".join(f"    A {name}_of[4];\n" for name in reads)
+    unrolled = f"#pragma unroll\n    for (int j = 0; j < {count}; ++j)"
+    names = "".join(f"    A {name}_of[{count}];\n" for name in reads)
     loads = "".join(f"      {name}_of[j] = inside ? {read} : {none};\n" for name, read in reads.items())
     start, counts = ("    int count = 0;\n", "      count += inside;\n") if fours is not None else ("", "")
     values = "".join(f"      const A {name} = {name}_of[j];\n" for name in reads)
-    one = f"{_LOOP} {{\n      {again}\n      if (!inside) continue;\n{values}      {body}\n    }}\n"
+    one = f"{unrolled} {{\n      {again}\n      if (!inside) continue;\n{values}      {body}\n    }}\n"
     return f"""  {head} {{
-{more}{names}{start}{_LOOP} {{
+{more}{names}{start}{unrolled} {{
       {first}
 {loads}{counts}    }}
 {one if fours is None else fours}  }}
