@@ -36,8 +36,7 @@ def anew(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
 
 @pytest.fixture(params=list(ProductForm), ids=lambda form: form.name)
 def forced(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """This form runs what it can, and small parts are split off too."""
-    monkeypatch.setattr(forms, "_MIN_DEPTH", 12)
+    """This form runs what it can."""
     monkeypatch.setattr(forms, "is_recommended", lambda problem, form: form.number == request.param)
     monkeypatch.setattr(products, "is_recommended", forms.is_recommended)
     return request.param
@@ -86,7 +85,7 @@ def compared(dtype: str) -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_each_product_has_numpys_values_and_the_same_bits_twice(dtype: str) -> None:
     answers = compared(dtype)
-    assert len(answers) == 7
+    assert len(answers) == 6
     assert set(answers.values()) == {""}
 
 
@@ -130,7 +129,7 @@ def test_what_products_are_offered_for() -> None:
     assert offered(WEIGHT) == every
     assert offered(WEIGHT, stride=2) == every
     assert offered(WEIGHT, (32, 128, 56, 56), 128, 3, stride=2) == every
-    assert offered(WEIGHT, last=True) == {ProductForm.WHOLE, ProductForm.SPLIT}
+    assert offered(WEIGHT, last=True) == {ProductForm.WHOLE}
     assert offered(FORWARD) == {ProductForm.BY_SAMPLE}
     assert offered(FORWARD, (32, 512, 7, 7)) == {ProductForm.BY_SAMPLE, ProductForm.WHOLE}
     assert offered(FORWARD, (1, 512, 7, 7)) == {ProductForm.BY_SAMPLE}
@@ -160,9 +159,9 @@ def test_where_tensor_cores_may_multiply_no_product_is_recommended(monkeypatch: 
 
 
 def test_a_product_that_the_self_check_refuses_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = "cuBLAS BackwardFilter product SPLIT"
+    wrong = "cuBLAS BackwardFilter product WHOLE"
     monkeypatch.setattr(trust, "is_trusted", lambda name, dtype: name != wrong)
-    assert offered(WEIGHT) == {ProductForm.BY_SAMPLE, ProductForm.WHOLE}
+    assert offered(WEIGHT) == {ProductForm.BY_SAMPLE}
 
 
 @pytest.mark.parametrize("most", [1 << 18, 1 << 22, 1 << 30])
@@ -177,12 +176,15 @@ def test_a_product_keeps_to_the_workspace(direction: ConvolutionPass, most: int)
     ("wanted", "product"),
     [
         (problem(WEIGHT), ProductForm.BY_SAMPLE),
-        (problem(WEIGHT, (32, 512, 7, 7)), ProductForm.SPLIT),
-        (problem(WEIGHT, (32, 64, 56, 56), 64), ProductForm.SPLIT),
-        (problem(WEIGHT, (32, 128, 56, 56), 128, 3, stride=2), ProductForm.BY_SAMPLE),
-        (problem(DATA, (32, 128, 56, 56), 128, 3, stride=2), ProductForm.BY_SAMPLE),
-        (problem(DATA), None),
-        (problem(FORWARD), None),
+        (problem(WEIGHT, (32, 512, 7, 7)), ProductForm.WHOLE),
+        (problem(WEIGHT, (32, 1024, 14, 14), 512), ProductForm.WHOLE),
+        (problem(WEIGHT, (32, 128, 56, 56), 128, 3, stride=2), ProductForm.WHOLE),
+        (problem(WEIGHT, last=True), ProductForm.WHOLE),
+        (problem(DATA), ProductForm.BY_SAMPLE),
+        (problem(DATA, (32, 256, 56, 56), 512, stride=2), ProductForm.BY_SAMPLE),
+        (problem(DATA, (32, 128, 56, 56), 128, 3, stride=2), ProductForm.WHOLE),
+        (problem(FORWARD), ProductForm.BY_SAMPLE),
+        (problem(FORWARD, stride=2), None),
         (problem(WEIGHT, (32, 64, 56, 56), 64, 3), None),
         (problem(WEIGHT, (2, 8, 9, 9), 8), None),
         (problem(WEIGHT, dtype="float16"), None),

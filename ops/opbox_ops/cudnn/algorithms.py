@@ -131,7 +131,6 @@ class ProductForm(IntEnum):
 
     BY_SAMPLE = 1000
     WHOLE = 1001
-    SPLIT = 1002
 
 
 class UsableAlgorithm(NamedTuple):

@@ -24,7 +24,7 @@ from .products import PlannedProducts, planned, usable
 
 __all__ = ["ConvolutionChoice", "bound", "choice_of"]
 
-CANDIDATES = 5
+CANDIDATES = 8
 """Number of cuDNN's algorithms that are measured for a problem; a bias in the same call is one more, and products."""
 MAX_CANDIDATE_WORKSPACE = 256 << 20
 """Bytes of workspace that a plan reserves for candidates which may turn out to be slow: it keeps the memory."""

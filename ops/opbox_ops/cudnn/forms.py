@@ -38,12 +38,8 @@ _MAX_TAPS = 64
 """Taps of a kernel whose windows are copied."""
 _MAX_POSITIONS = 1024
 """Up to so many positions, samples may be copied side by side so that a product has enough columns."""
-_TILE, _TILES = 128, 3 * 132
-"""Rows and columns of what a block computes of a product, and how many blocks keep a device busy."""
-_MIN_DEPTH = 512
-"""Numbers that an element of a SPLIT's part adds up, at least."""
-_EVEN = 8
-"""Parts have a multiple of so many windows, so that each begins at an address that is loaded in vectors."""
+_FEW_NUMBERS, _MIN_POSITIONS = 1 << 18, 128
+"""A weight with at most so many numbers is multiplied by sample, if a sample has so many positions."""
 _WORTH = 1 << 26
 """Multiplications from which on a product may be recommended: fewer take no longer than a few launches."""
 
@@ -122,18 +118,6 @@ class ConvolutionSizes:
         """Bytes of workspace that columns may take."""
         return min(self.problem.most, MAX_WORKSPACE) - 8 * WORKSPACE_ALIGNMENT
 
-    @cached_property
-    def part(self) -> int:
-        """Windows of each part of a SPLIT but the last, which has no more: few enough to keep a device busy."""
-        tiles = -(-self.filters // _TILE) * -(-self.depth // _TILE)
-        most = max(1, min(-(-_TILES // tiles), self.places // _MIN_DEPTH))
-        return -(-self.places // (_EVEN * most)) * _EVEN
-
-    @property
-    def parts(self) -> int:
-        """How many parts there are."""
-        return -(-self.places // self.part)
-
     def temps(self, form: ProductForm) -> _Temps | None:
         """The arrays in the workspace; None where the form does not run the problem."""
         arrays = {FORWARD: self._of_forward, DATA: self._of_data, WEIGHT: self._of_weight}[self.problem.direction](form)
@@ -169,9 +153,9 @@ class ConvolutionSizes:
         narrow = self.dtype != self.wide
         if self.taps > _MAX_TAPS or (narrow and not self.is_pointwise):
             return None  # tensor cores are faster than columns are copied
-        result, parts = (self.filters, self.depth), _Temps()
+        result = (self.filters, self.depth)
         if form is ProductForm.BY_SAMPLE:
-            if self.last:
+            if self.last or self.samples == 1:
                 return None
             columns: _Temps = (
                 {} if self.is_plain else {"columns": ((self.samples, self.depth, self.positions), self.dtype)}
@@ -180,17 +164,12 @@ class ConvolutionSizes:
         block = self.block()
         if not block:
             return None
-        if form is ProductForm.SPLIT:
-            if self.parts == 1 or block < self.samples:
-                return None
-            parts = {"parts": ((self.parts, *result), self.wide)}
-        elif narrow and block < self.samples:
-            parts = {"total": (result, self.wide)}
+        total: _Temps = {"total": (result, self.wide)} if narrow and block < self.samples else {}
         places = block * self.positions
         if self.last:
-            return parts if self.is_plain else {"columns": ((places, self.depth), self.dtype), **parts}
+            return total if self.is_plain else {"columns": ((places, self.depth), self.dtype), **total}
         copies = {"columns": ((self.depth, places), self.dtype), "beside": ((self.filters, places), self.dtype)}
-        return {**copies, **parts}
+        return {**copies, **total}
 
 
 def _bytes_of(temps: _Temps) -> int:
@@ -224,18 +203,22 @@ def usable_forms(problem: ConvolutionProblem) -> list[UsableAlgorithm]:
 
 
 def is_recommended(problem: ConvolutionProblem, form: UsableAlgorithm) -> bool:
-    """Return whether a product is taken where nothing was measured: in float32 without TF32, for many gradients.
+    """Return whether a product is taken where nothing was measured: in float32 without TF32, by an H100's figures.
 
-    cuDNN's only algorithm that repeats the bits of a weight's gradient has a fraction of a product's speed there.
+    Of a plain kernel of 1 all three directions are; of others the gradients, where there is a stride. cuDNN's only
+    algorithm that repeats the bits of a weight's gradient has a fraction of a product's speed.
     """
     sizes = ConvolutionSizes(problem)
     is_worth = sizes.places * sizes.filters * sizes.depth >= _WORTH
-    if problem.math != Math.FMA or problem.direction is FORWARD or not is_worth:
-        return False
     is_strided = max(problem.window[0]) > 1
-    if problem.direction is DATA:
-        return is_strided and form.number == (ProductForm.WHOLE if problem.last else ProductForm.BY_SAMPLE)
-    if not (is_strided or sizes.is_pointwise):
+    if problem.math != Math.FMA or problem.biased or not is_worth or not (is_strided or sizes.is_plain):
         return False
-    by_sample = not problem.last and sizes.positions >= _MIN_DEPTH and sizes.filters * sizes.depth >= _TILE * _TILE
-    return form.number == (ProductForm.BY_SAMPLE if by_sample else ProductForm.SPLIT)
+    if problem.last:
+        wanted = ProductForm.WHOLE
+    elif problem.direction is WEIGHT:
+        few = sizes.filters * sizes.channels <= _FEW_NUMBERS and sizes.positions >= _MIN_POSITIONS
+        wanted = ProductForm.BY_SAMPLE if few and sizes.taps == 1 and sizes.samples > 1 else ProductForm.WHOLE
+    else:
+        together = sizes.taps > 1 and sizes.positions <= _MAX_POSITIONS and sizes.samples > 1
+        wanted = ProductForm.WHOLE if together else ProductForm.BY_SAMPLE
+    return form.number == wanted

@@ -2,7 +2,6 @@
 
     BY_SAMPLE  a product for each sample, in one call; a weight's gradient is then the sum of the samples' products
     WHOLE      one product over all samples: with the channels second, the samples are copied side by side before it
-    SPLIT      a weight's gradient as products of equal parts of all windows, which are added up in order
 
 A kernel of 1 without padding is multiplied as it lies or, with a stride, after one copy of what it visits. The gradient
 of another weight reads columns of windows, and a gradient of data with a stride sums up columns. All sums are in one
@@ -133,11 +132,7 @@ class PlannedProducts:
         for block in z.blocks():
             gout, columns, copies = self._block(arrays, memory, block)
             yield from copies
-            if self._form is ProductForm.WHOLE:
-                yield self._product(gout, columns, total, add=block.start > 0)
-            else:
-                yield from self._parts(gout, columns, memory["parts"])
-                yield joined(xp, memory["parts"], gweight, z.parts)
+            yield self._product(gout, columns, total, add=block.start > 0)
         if total is not gweight:
             yield joined(xp, total, gweight, 1)
 
@@ -169,19 +164,6 @@ class PlannedProducts:
         beside = memory["beside"].reshape(-1)[: z.filters * places].reshape(z.filters, places)
         copies.append(swapped(xp, gout, beside, (samples, z.filters, z.positions)))
         return beside, columns.T, copies
-
-    def _parts(self, gout: Array, columns: Array, parts: Array) -> Iterator[Call]:
-        """The product of each part of the windows: of equal ones in one call, and of the last if it is smaller."""
-        size, strided = self._sizes.part, self._xp.lib.stride_tricks.as_strided
-        whole = self._sizes.places // size
-        (line, step), (row, column) = gout.strides, columns.strides
-        yield self._product(
-            strided(gout, (whole, len(gout), size), (size * step, line, step)),
-            strided(columns, (whole, size, columns.shape[1]), (size * row, row, column)),
-            parts[:whole],
-        )
-        if whole < len(parts):
-            yield self._product(gout[:, whole * size :], columns[whole * size :], parts[whole])
 
 
 def usable(handle: DeviceHandle, problem: ConvolutionProblem) -> list[UsableAlgorithm]:

@@ -24,7 +24,7 @@ __all__ = ["FOLDER", "StoredAlgorithm", "read", "write"]
 
 FOLDER = "opbox-cudnn"
 """The folder's name in a folder of compiled kernels."""
-_FORMAT = 2
+_FORMAT = 3
 """A new number makes older files unread."""
 _MAX_BYTES = 1 << 16
 StoredAlgorithm: TypeAlias = tuple[int, int, bool]
