@@ -55,7 +55,7 @@ def test_code_has_what_others_leave_and_never_nothing() -> None:
 @pytest.mark.parametrize(
     ("memory", "settings", "reserved"),
     [
-        (80 * GIB, {}, 5 * GIB),  # a sixteenth: ten processes
+        (80 * GIB, {}, 5 * GIB),  # a sixteenth: eight processes
         (10 * GIB, {}, 2 * CONTEXT_BYTES),  # the worker, and a session with code
         (10 * GIB, {"workers": 3}, 4 * CONTEXT_BYTES),
         (10 * GIB, {"workers": 3, "code_sessions": 0}, 3 * CONTEXT_BYTES),
