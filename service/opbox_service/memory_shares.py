@@ -30,7 +30,7 @@ CODE_DIVISOR = 16
 GPU_DIVISOR = 16
 """A GPU's memory divided by this is kept for contexts and kernels, at least."""
 CONTEXT_BYTES = 640 << 20
-"""Device memory of a process beside its arrays: CUDA's context, and kernels of cuBLAS and cuDNN. (607 MiB on an H100.)"""
+"""Device memory of a process beside its arrays: CUDA's context, and kernels of libraries. An H100 takes 607 MiB."""
 USUAL_OWNERS = 4
 """Number of workers that a GPU has room for where each owner has one."""
 
