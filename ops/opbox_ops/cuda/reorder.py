@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..bound_calls import as_one
-from ..compute import PLAIN, Arrays, ArraySpec, CallSpec, Compute, Kernel, OpContext, Outputs
+from ..compute import PLAIN, Array, Arrays, ArraySpec, CallSpec, Compute, Kernel, OpContext, Outputs
 from ..layout import physical
 from .kernel import KERNELS, MAX_ELEMENTS, TYPES, KernelTemplate, Moved, contiguous
 
-__all__ = ["REORDER"]
+__all__ = ["REORDER", "transposed_images"]
 
 _TILE, _ROWS = 32, 8
 _DATA = 32 * 64 * 56 * 56
@@ -30,20 +30,34 @@ TRANSPOSE = KernelTemplate(
   const int across = threadIdx.x % {_TILE}, down = threadIdx.x / {_TILE};
   const int top = blockIdx.x / column_tiles % row_tiles * {_TILE}, left = blockIdx.x % column_tiles * {_TILE};
   const long long image = (long long)(blockIdx.x / column_tiles / row_tiles) * rows * columns;
-  for (int i = down; i < {_TILE}; i += {_ROWS}) {{
-    const int row = top + i, column = left + across;
-    if (row < rows && column < columns) tile[i][across] = source[image + (long long)row * columns + column];
+  T read[{_TILE // _ROWS}];
+#pragma unroll
+  for (int k = 0; k < {_TILE // _ROWS}; ++k) {{
+    const int row = top + down + {_ROWS} * k, column = left + across;
+    if (row < rows && column < columns) read[k] = source[image + (long long)row * columns + column];
   }}
+#pragma unroll
+  for (int k = 0; k < {_TILE // _ROWS}; ++k) tile[down + {_ROWS} * k][across] = read[k];
   __syncthreads();
-  for (int i = down; i < {_TILE}; i += {_ROWS}) {{
-    const int row = top + across, column = left + i;
-    if (row < rows && column < columns) target[image + (long long)column * rows + row] = tile[across][i];
+#pragma unroll
+  for (int k = 0; k < {_TILE // _ROWS}; ++k) {{
+    const int row = top + across, column = left + down + {_ROWS} * k;
+    if (row < rows && column < columns)
+      target[image + (long long)column * rows + row] = tile[across][down + {_ROWS} * k];
   }}
 """,
     ("32 images of 64 channels, 56 x 56", lambda: Moved(4 * 2 * _DATA, 4 * 2 * _DATA)),
 )
 """target[image][column][row] = source[image][row][column]."""
 KERNELS.append(TRANSPOSE)
+
+
+def transposed_images(xp: Any, source: Array, target: Array, sizes: tuple[int, int, int]) -> Callable[[], Any]:
+    """A call that transposes each image of a contiguous array: `sizes`: images, and rows and columns of the source."""
+    images, rows, columns = sizes
+    row_tiles, column_tiles = -(-rows // _TILE), -(-columns // _TILE)
+    arguments = (source, target, *map(np.int32, (rows, columns, row_tiles, column_tiles)))
+    return TRANSPOSE.launch(xp, source.dtype, images * row_tiles * column_tiles, _TILE * _ROWS, arguments)
 
 
 def _moved_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -71,13 +85,10 @@ def _takes(p: Any, call: CallSpec) -> bool:
 def _reorder(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
     source, target = ctx.call.inputs[0], ctx.call.outputs[0]
     dtype, (rows, columns) = _moved_as(source.dtype), _matrix(source)
-    row_tiles, column_tiles = -(-rows // _TILE), -(-columns // _TILE)
     (read,), calls = contiguous(ctx, [physical(inputs[0], source.layout)])
     written = physical(outputs[0], target.layout)
-    numbers = map(np.int32, (rows, columns, row_tiles, column_tiles))
-    arguments = (read.view(dtype), written.view(dtype), *numbers)
-    grid = source.shape[0] * row_tiles * column_tiles
-    return as_one([*calls, TRANSPOSE.call(ctx, dtype, grid, _TILE * _ROWS, arguments)])
+    sizes = (source.shape[0], rows, columns)
+    return as_one([*calls, transposed_images(ctx.xp, read.view(dtype), written.view(dtype), sizes)])
 
 
 REORDER = Compute(lambda p, call: Kernel(_reorder) if _takes(p, call) else None, "generated")

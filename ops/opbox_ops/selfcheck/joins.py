@@ -1,4 +1,4 @@
-"""Rows of arrays that are joined, and of slices that are taken."""
+"""Rows of arrays that are joined, of slices that are taken, and of axes in another order."""
 
 from __future__ import annotations
 
@@ -16,5 +16,8 @@ ROWS = [
     Row("_split_v2", [_SMALL], [_LARGE], {"indices": (0, 3, 8), "axis": 1}),
     Row("slice_axis", [_SMALL], [_LARGE], {"axis": 1, "begin": 2, "end": 9}),
     Row("slice", [_SMALL], [_LARGE], {"begin": (1, 2), "end": (3, 9)}),
+    Row("transpose", [(3, 2, 5)], [(3, 70, 133)], {"axes": (0, 2, 1)}),
+    Row("SwapAxis", [(3, 5)], [(70, 133)], {"dim1": 0, "dim2": 1}),
+    Row("_np_moveaxis", [(3, 2, 5)], [(3, 70, 133)], {"source": 1, "destination": 2}),
     Row("slice_like", [_SMALL, (2, 8, 5)], [_LARGE, (50, 96, 33)]),
 ]

@@ -8,7 +8,7 @@ gdata = gout with the inverse order
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from opbox_protocol.errors import ShapeError
 
@@ -17,6 +17,11 @@ from ..gradient import grad_use_none
 from ..infer import ShapeList, canonical_axis
 from ..params import Field, Int, OptShape, Params, Shape
 from ..registry import Op, register, register_backward
+
+__all__ = ["TRANSPOSES"]
+
+Order: TypeAlias = Callable[[Any, int], tuple[int, ...]]
+"""From parameters and the number of axes to the order of the input's axes in the output."""
 
 
 class TransposeParams(Params):
@@ -71,7 +76,8 @@ def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def _declare(op: Op, order_of: Callable[[Any, int], tuple[int, ...]]) -> None:
+def _declare(op: Op, order_of: Order) -> list[tuple[Op, Order]]:
+    """Give an operator its gradient and what they compute; return both, and the order of each one's axes."""
     backward = register_backward(f"_backward_{op.name.lstrip('_')}", op.params)
     op.set_attr("FGradient", grad_use_none(backward.name))
 
@@ -95,7 +101,12 @@ def _declare(op: Op, order_of: Callable[[Any, int], tuple[int, ...]]) -> None:
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
         ctx.xp.copyto(outputs[0], inputs[0].transpose(_inverse(order_of(p, inputs[0].ndim))))
 
+    return [(op, order_of), (backward, lambda p, ndim: _inverse(order_of(p, ndim)))]
 
-_declare(transpose, _transposed)
-_declare(swap_axis, _swapped)
-_declare(move_axis, _moved)
+
+TRANSPOSES = [
+    pair
+    for op, order in ((transpose, _transposed), (swap_axis, _swapped), (move_axis, _moved))
+    for pair in _declare(op, order)
+]
+"""The operators and their gradients, and the order of the input's axes in the output of each."""
