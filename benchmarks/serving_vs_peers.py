@@ -153,7 +153,7 @@ class Server:
         """Call it for so many seconds."""
         command = [sys.executable, str(HERE / "peers" / "http_load.py"), str(self.port), str(connections), str(seconds)]
         before = self.seconds()
-        ended = subprocess.run(command, input=self.request(work), capture_output=True)
+        ended = subprocess.run(command, input=self.request(work), capture_output=True, timeout=seconds + START_S)
         if ended.returncode:
             raise SystemExit(f"{self.name}, {work}: {ended.stderr.decode().splitlines()[-1]}")
         figures: dict[str, float] = json.loads(ended.stdout)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from .models.shared_memory import SharedPlace
     from .routes.route import Route
 
-__all__ = ["Answer", "AnswerLimit", "Call", "Done", "Headers", "OwnerQuota", "RawRequest", "RawResponse", "Rest"]
-__all__ += ["Tensors"]
+__all__ = ["NO_LIMIT", "Answer", "AnswerLimit", "Call", "Done", "Headers", "OwnerQuota", "RawRequest", "RawResponse"]
+__all__ += ["Rest", "Tensors"]
 
 Tensors: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
@@ -190,6 +190,10 @@ class AnswerLimit:
                 f"{subject}: expected at most {self.values} values in JSON, got {values}: ask for bytes "
                 "(Accept: application/octet-stream), or for less at a time"
             )
+
+
+NO_LIMIT = AnswerLimit()
+"""Of an answer that is known to be no larger than it may be."""
 
 
 @dataclass(slots=True)

@@ -49,11 +49,14 @@ class ModelStatistics:
             whole_s: seconds from its coming to its answer.
         """
         with self._lock:
-            self._examples += examples
-            self._by_kind["success"].add(whole_s)
-            self._latest.append(whole_s)
-            self._by_kind["queue"].add(waited_s)
-            self._last_ms = int(time.time() * 1e3)
+            self._succeeded(examples, waited_s, whole_s)
+
+    def _succeeded(self, examples: int, waited_s: float, whole_s: float) -> None:
+        self._examples += examples
+        self._by_kind["success"].add(whole_s)
+        self._latest.append(whole_s)
+        self._by_kind["queue"].add(waited_s)
+        self._last_ms = int(time.time() * 1e3)
 
     def failed(self, whole_s: float) -> None:
         """Count a request that was answered with an error."""
@@ -63,9 +66,21 @@ class ModelStatistics:
     def ran(self, examples: int, seconds: float) -> None:
         """Count a run of so many examples."""
         with self._lock:
-            self._runs += 1
-            self._by_kind["compute_infer"].add(seconds)
-            self._sizes.setdefault(examples, _EventTimes()).add(seconds)
+            self._ran(examples, seconds)
+
+    def ran_alone(self, examples: int, seconds: float, waited_s: float, whole_s: float) -> None:
+        """Count a run that was one request's; see `ran` and `succeeded`."""
+        with self._lock:
+            self._ran(examples, seconds)
+            self._succeeded(examples, waited_s, whole_s)
+
+    def _ran(self, examples: int, seconds: float) -> None:
+        self._runs += 1
+        self._by_kind["compute_infer"].add(seconds)
+        sizes = self._sizes.get(examples)
+        if sizes is None:
+            sizes = self._sizes[examples] = _EventTimes()
+        sizes.add(seconds)
 
     def summary(self) -> dict[str, Any]:
         """Requests, failures, the median and 99th percentile of the latest, and the number of runs by their size."""
