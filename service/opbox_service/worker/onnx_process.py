@@ -27,10 +27,14 @@ __all__ = ["convert", "enter_walls"]
 def enter_walls(file: Path, folder: Path, limits: OnnxLimits) -> tuple[Path, Path]:
     """Confine this process; return names by which it reaches the file and the folder from then on.
 
+    Only Linux has these walls; elsewhere a conversion is bounded by its time alone.
+
     Raises:
         NotReadyError: no user id is free.
         OSError: it cannot be confined.
     """
+    if sys.platform != "linux":
+        return file, folder
     user, kernels = 0, limits.kernels
     if limits.first_user and os.geteuid() == 0:
         claim = User(limits.first_user)  # which ends with this process
