@@ -8,11 +8,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import opbox as mx
 from opbox_ops.backend import backend_for
 from opbox_ops.cuda import cublas
 from opbox_ops.linalg.product import product
 from opbox_protocol.errors import MXNetError
-from opbox_service.executor import invoke
+from opbox_service.executor import bind, invoke
+from opbox_service.graph.json import load
+from tests.switches import switch_off
 
 from .spy import watched
 
@@ -49,6 +52,31 @@ def test_they_are_rounded_once_and_copied_nowhere(gpu: Any, name: str, dtype: An
         np.testing.assert_array_equal(got.astype("f"), expected.astype("f"))
     assert watch.calls["product"] == 1
     assert not watch.calls["launch"], "a bias is added by its product, before it is rounded"
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize(("rows", "hidden", "launches"), [(3, 5, 1), (128, 10, 1), (300, 128, 2)])
+def test_a_biass_gradient_is_rounded_where_it_is_added_up(
+    gpu: Any, rows: int, hidden: int, launches: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of many rows are made of slices', which a second launch adds up."""
+    switch_off(monkeypatch, "cuda-graphs")
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=hidden, name="fc")
+    shapes = {"data": (rows, 4), "fc_weight": (hidden, 4), "fc_bias": (hidden,)}
+    results = []
+    for device in ("cpu", "gpu:0"):
+        backend = backend_for(device)
+        args = {name: backend.put(numbers(*shape, dtype=dtype)) for name, shape in shapes.items()}
+        grads = {"fc_bias": backend.put(numbers(hidden, dtype=dtype))}
+        executor = bind(load(net.tojson()), args=args, grads=grads, backend=backend, random=backend.random(0))
+        executor.forward(is_train=True)
+        head = backend.put(numbers(rows, hidden, dtype=dtype))
+        executor.backward([head])
+        with watched() as watch:
+            executor.backward([head])
+        results.append(backend.get(grads["fc_bias"]).astype("f"))
+    np.testing.assert_array_equal(*results)
+    assert watch.calls["launch"] == launches
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

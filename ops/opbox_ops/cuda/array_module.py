@@ -27,10 +27,10 @@ _MIN_ELEMENTS = 1 << 13
 
 
 @lru_cache(4096)
-def _fold_of(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype[Any]) -> Fold | None:
-    """The fold of axes, whose slices have their scratch in a stream's."""
+def _fold_of(shape: tuple[int, ...], axes: tuple[int, ...], dtype: np.dtype[Any], least: int) -> Fold | None:
+    """The fold of axes of at least so many elements, whose slices have their scratch in a stream's."""
     fold = Fold.of(shape, [axis % len(shape) for axis in axes], dtype)
-    if fold is None or fold.n * fold.results < _MIN_ELEMENTS:
+    if fold is None or fold.n * fold.results < least:
         return None
     return fold if fold.parts.shape[0] * fold.parts.dtype.itemsize <= SCRATCH_BYTES else None
 
@@ -53,6 +53,16 @@ class ArrayModule:
         if self._fold(How.SUM, a, axis, dtype, out):
             return out
         return self._cupy.sum(a, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+
+    def sum_rounded(self, a: Any, axis: int, out: Any) -> bool:
+        """Add up an axis in the type that `a` is computed in, and round the sums to `out`, which has a's own type.
+
+        CuPy takes two calls for it, and an array between them.
+
+        Returns:
+            Whether it is done: False leaves it to CuPy.
+        """
+        return self._fold(How.SUM, a, axis, computed_type(a.dtype), out)
 
     def prod(self, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """See numpy.prod."""
@@ -80,10 +90,11 @@ class ArrayModule:
         wide, whole = computed_type(a.dtype), a.dtype.kind in "iub"
         exact = added == wide or (added == a.dtype and (a.dtype.kind in "iu" or how >= How.MAX))
         converted = whole and added.kind == "f" and how == How.SUM
-        if added != out.dtype or not (exact or converted):
+        rounded = added == wide != out.dtype == a.dtype
+        if not rounded and (added != out.dtype or not (exact or converted)):
             return False
         axes = range(a.ndim) if axis is None else axis if isinstance(axis, Iterable) else (axis,)
-        fold = _fold_of(a.shape, tuple(axes), a.dtype)
+        fold = _fold_of(a.shape, tuple(axes), a.dtype, 1 if rounded else _MIN_ELEMENTS)
         if fold is None or out.size != fold.results or not trust.is_trusted(_CHECKED[how], a.dtype.name):
             return False
         parts_bytes = fold.parts.shape[0] * wide.itemsize

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from opbox_protocol.errors import ShapeError
 
 from ..accumulation import is_narrow
@@ -182,8 +184,8 @@ def _backward(p: FullyConnectedParams, ctx: OpContext, inputs: Arrays, outputs: 
         product(xp, g.T, x, outputs[1], ctx.temp[3:6])
     if p.no_bias or outputs[2] is None:
         return
-    if is_narrow(g.dtype):
+    if not is_narrow(g.dtype):
+        xp.sum(g, axis=0, out=outputs[2])
+    elif xp is np or not xp.sum_rounded(g, 0, outputs[2]):
         xp.sum(g, axis=0, dtype="float32", out=ctx.temp[6])
         xp.copyto(outputs[2], ctx.temp[6], casting="unsafe")
-    else:
-        xp.sum(g, axis=0, out=outputs[2])
