@@ -37,10 +37,10 @@ import numpy, psutil
 import onnxruntime
 path, shape, copies = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 x = numpy.random.RandomState(1).rand(*shape).astype("float32")
-held = lambda: psutil.Process().memory_full_info().pss / 1e6
+megabytes = lambda: psutil.Process().memory_full_info().pss / 1e6
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
-empty, times, sessions, memory = held(), [], [], []
+empty, times, sessions, memory = megabytes(), [], [], []
 for _ in range(copies):
     marks = [time.perf_counter()]
     sessions.append(onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]))
@@ -50,7 +50,7 @@ for _ in range(copies):
         sessions[-1].run(None, {name: x})
         marks.append(time.perf_counter())
     times.append([1e3 * (b - a) for a, b in zip(marks, marks[1:])])
-    memory.append(held() - empty)
+    memory.append(megabytes() - empty)
 print(json.dumps({"load": times[0][0], "first": times[0][1], "later": sorted(times[-1][2:])[2], "one": memory[0],
                   "ten": memory[-1]}))
 """
@@ -80,7 +80,7 @@ def reload(server: Server, folder: Path, name: str) -> float:
     return post(server, f"/v2/repository/models/{name}/load")
 
 
-def held(server: Server) -> float:
+def megabytes(server: Server) -> float:
     """Megabytes of the server's processes."""
     whole = psutil.Process(server.process.pid)
     return sum(one.memory_full_info().pss for one in (whole, *whole.children(recursive=True))) / 1e6
@@ -92,7 +92,7 @@ def once(folder: Path, work: str) -> dict[str, float]:
     try:
         server = servers.start("opbox-worker", "empty")
         assert server is not None
-        empty, copies = held(server), folder / "copies"
+        empty, copies = megabytes(server), folder / "copies"
         for name in sorted(path.name for path in copies.iterdir()):
             shutil.copytree(copies / name, folder / "models" / name)
         figures = {"load": post(server, f"/v2/repository/models/{work}-0/load")}
@@ -101,14 +101,14 @@ def once(folder: Path, work: str) -> dict[str, float]:
         figures["reload"] = statistics.median(reload(server, folder, f"{work}-0") for _ in range(5))
         infer(server, work, f"{work}-0")
         figures = {key: 1e3 * value for key, value in figures.items()}
-        figures["one"] = held(server) - empty
+        figures["one"] = megabytes(server) - empty
         if (copies / "onnx").is_dir():
             figures["onnx"] = 1e3 * post(server, "/v2/repository/models/onnx/load")
             post(server, "/v2/repository/models/onnx/unload")
         for number in range(1, COPIES):
             post(server, f"/v2/repository/models/{work}-{number}/load")
             infer(server, work, f"{work}-{number}")
-        figures["ten"] = held(server) - empty
+        figures["ten"] = megabytes(server) - empty
         return figures
     finally:
         servers.stop()

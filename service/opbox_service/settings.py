@@ -254,6 +254,11 @@ class Settings(BaseSettings):
         default=4 * GIB, ge=0, description="Maximum bytes of the files of an owner's published models."
     )
     """As of checkpoints: two versions of eight networks of the size of ResNet-152 (240 MB)."""
+    response_cache_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="Maximum bytes of answers that a worker keeps for models with response_cache = true; 0: none.",
+    )
     max_model_versions: int = Field(
         default=2, ge=1, le=100, description="Number of versions to keep of each model that an owner published."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,14 +31,17 @@ from .model_files import ModelNetwork
 from .model_plans import KEPT_PLANS, ModelPlan, ModelPlans, PlanKind, TensorForm
 from .model_signature import ModelSignature, ServedTensor
 from .own_code import OwnCode
+from .response_cache import AnswerKey, ResponseCache, check_repeats
 from .statistics import ModelStatistics
 from .warmup import known_shapes, warmup_tensors
 
 __all__ = ["LoadedModel", "batch_sizes"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+Take: TypeAlias = "Callable[[dict[str, Array]], None]"
 KEPT_CHECKS = 64
 """Number of answers to keep, for inner values and shapes that come again."""
+_numbers = itertools.count()
 
 
 class LoadedModel:
@@ -54,6 +58,7 @@ class LoadedModel:
         spend: called with an owner and the seconds that the owner's request took of a run.
         code: the operators that came with it; None for most.
         owner: who published it; "" for a model of the server's folder.
+        answers: keeps answers of models whose files ask for it; None: nobody does.
 
     Attributes:
         inputs, outputs: what it takes and gives.
@@ -82,6 +87,7 @@ class LoadedModel:
         spend: Callable[[str, float], None] = lambda owner, seconds: None,
         code: OwnCode | None = None,
         owner: str = "",
+        answers: ResponseCache | None = None,
     ) -> None:
         self._subject = f"model {name!r}"
         self._graph = network.graph
@@ -91,6 +97,10 @@ class LoadedModel:
         signature = self._signature = ModelSignature(network, config)
         self.inputs, self.outputs, self.variables = signature.inputs, signature.outputs, signature.variables
         self.default_outputs = signature.default_outputs
+        if config.response_cache:
+            check_repeats(network.graph)
+        self._answers = answers if config.response_cache else None
+        self._number = next(_numbers)
         self._budget = Budget(memory.limit, memory, "memory of the model")
         try:
             metered: Any = MeteredBackend(backend, self._budget)
@@ -158,6 +168,21 @@ class LoadedModel:
             wishes.check(self._subject, came)
             if form is None:
                 form = self._form(owner, tensors, outputs)
+            if self._answers is not None:
+                key = AnswerKey.of(self._number, owner, form.outputs, tensors)
+                answer = self._answers.get(key)
+                self.statistics.looked_up(time.monotonic() - begun, hit=answer is not None)
+                if answer is not None:
+                    limit.check("the outputs", answer.values())
+                    take(answer)
+                    form.ran(
+                        time.monotonic() - begun,
+                        0.0 if waited_for else time.thread_time() - worked,
+                        waited_for=waited_for,
+                    )
+                    self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came)
+                    return form
+                take = self._keeping(self._answers, key, take)
             if form.alone:
                 try:
                     self._run(form, tensors, take, limit)
@@ -187,6 +212,16 @@ class LoadedModel:
             )
         )
         return form
+
+    @staticmethod
+    def _keeping(answers: ResponseCache, key: AnswerKey, take: Take) -> Take:
+        """What takes an answer, and keeps it for requests that come again."""
+
+        def keep(outputs: dict[str, Array]) -> None:
+            answers.keep(key, outputs)
+            take(outputs)
+
+        return keep
 
     def _form(self, owner: str, tensors: Mapping[str, Array], outputs: Sequence[str]) -> RunForm:
         """Check an owner's request, and find out how it runs."""
@@ -427,6 +462,8 @@ class LoadedModel:
         """Give back the memory. Calls that run meanwhile end as they would."""
         self._plans.close()
         self._budget.close()
+        if self._answers is not None:
+            self._answers.forget(self._number)
         if self._code is not None:
             self._code.close()
 

@@ -52,6 +52,10 @@ class ModelConfig(Strict):
         default=[], description="Sizes that runs are padded to; by default powers of two up to `max_batch`."
     )
     max_queue: int = Field(default=128, ge=1, description="The most requests that wait for a run.")
+    response_cache: bool = Field(
+        default=False,
+        description="Whether answers are kept for requests that come again; see OPBOX_RESPONSE_CACHE_BYTES.",
+    )
     labels: str | None = Field(default=None, description="A text file with a class's name on each line.")
     device: str | None = Field(default=None, description="Where it runs: cpu, gpu or gpu:1; by default the server's.")
     versions: Annotated[Literal["latest", "all"] | list[int], Expected("'latest', 'all' or a list of versions")] = (

@@ -12,6 +12,7 @@ from opbox_ops.backend import Backend, backend_for
 from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, NotReadyError
 
 from ..device_time import DeviceTimes
+from ..memory_shares import HOST
 from ..quota import Budget, Ledger
 from ..settings import Settings
 from .loaded_model import LoadedModel
@@ -20,6 +21,7 @@ from .model_files import ModelFiles, ModelNetwork, find_files, read_files, read_
 from .onnx_files import read_onnx
 from .own_code import OpenCode, OwnCode
 from .reference import ModelKey, ModelReference
+from .response_cache import ResponseCache
 
 __all__ = ["ModelHost"]
 
@@ -51,6 +53,10 @@ class ModelHost:
         self._device_times = device_times
         self._check_device = check_device
         self._open_code = open_code
+        self._answers: ResponseCache | None = None
+        if settings.response_cache_bytes:
+            memory = Budget(settings.response_cache_bytes, ledger.of(MODELS, HOST), "memory of kept answers")
+            self._answers = ResponseCache(memory)
         self._models: dict[ModelKey, LoadedModel] = {}
         self._loading: dict[ModelKey, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -132,7 +138,17 @@ class ModelHost:
 
         with inside():
             model = LoadedModel(
-                reference.name, network, config, backend, memory, device, labels, spend, code, reference.owner
+                reference.name,
+                network,
+                config,
+                backend,
+                memory,
+                device,
+                labels,
+                spend,
+                code,
+                reference.owner,
+                self._answers,
             )
             try:
                 model.warm_up(config)

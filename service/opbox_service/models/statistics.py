@@ -14,6 +14,10 @@ LATEST = 1000
 """Number of requests whose times the percentiles are of."""
 
 
+KINDS = ("success", "fail", "queue", "compute_infer", "cache_hit", "cache_miss")
+"""What is counted of requests, by the protocol's names."""
+
+
 class _EventTimes:
     """A number of events, and the nanoseconds that they took."""
 
@@ -36,7 +40,7 @@ class ModelStatistics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._examples = self._runs = self._last_ms = 0
-        self._by_kind = {kind: _EventTimes() for kind in ("success", "fail", "queue", "compute_infer")}
+        self._by_kind = {kind: _EventTimes() for kind in KINDS}
         self._sizes: dict[int, _EventTimes] = {}
         self._latest: deque[float] = deque(maxlen=LATEST)
 
@@ -82,6 +86,11 @@ class ModelStatistics:
             sizes = self._sizes[examples] = _EventTimes()
         sizes.add(seconds)
 
+    def looked_up(self, seconds: float, *, hit: bool) -> None:
+        """Count a look into the response cache."""
+        with self._lock:
+            self._by_kind["cache_hit" if hit else "cache_miss"].add(seconds)
+
     def summary(self) -> dict[str, Any]:
         """Requests, failures, the median and 99th percentile of the latest, and the number of runs by their size."""
         with self._lock:
@@ -107,8 +116,6 @@ class ModelStatistics:
                     **kinds,
                     "compute_input": nothing,
                     "compute_output": nothing,
-                    "cache_hit": nothing,
-                    "cache_miss": nothing,
                 },
                 "batch_stats": [
                     {
