@@ -36,26 +36,51 @@ def _moved() -> Moved:
     return Moved(4 * (_DATA + 9 * _WINDOWS), 4 * (_DATA + 9 * _WINDOWS))
 
 
+_QUAD = "struct alignas(4 * sizeof(T)) Quad { T elements[4]; };\n"
+"""What a thread writes at once, where four elements begin at a multiple of their size."""
 COLUMNS = KernelTemplate(
     "opbox_window_columns",
-    f"const T *data, T *columns, unsigned samples, unsigned runs, unsigned row_step, unsigned sample_step, {SIZES}",
+    "const T *data, T *columns, unsigned samples, unsigned runs, unsigned row_step, unsigned sample_step, int quads, "
+    f"{SIZES}",
     f"""  const unsigned row = blockIdx.x / runs, positions = od * oh * ow, places = samples * positions;
   const int channel = row / (kd * kh * kw), tap = row % (kd * kh * kw);
   const int front = tap / (kh * kw) * dd - pd, top = tap / kw % kh * dh - ph, left = tap % kw * dw - pw;
-  unsigned place = blockIdx.x % runs * (blockDim.x * {_THREAD_ELEMENTS}) + threadIdx.x;
-  for (int k = 0; k < {_THREAD_ELEMENTS} && place < places; ++k, place += blockDim.x) {{
-    const unsigned sample = place / positions, position = place - sample * positions, line = position / ow;
-    const unsigned slice = od > 1 ? line / oh : 0;
-    const int z = slice * sd + front, y = (line - slice * oh) * sh + top, x = (position - line * ow) * sw + left;
-    const bool inside = z >= 0 && z < d && y >= 0 && y < h && x >= 0 && x < w;
+  T *line_of = columns + (long long)row * row_step;
+  const unsigned step = quads ? 1 : blockDim.x;
+  const unsigned first = blockIdx.x % runs * (blockDim.x * {_THREAD_ELEMENTS});
+  unsigned place = first + (quads ? {_THREAD_ELEMENTS} * threadIdx.x : threadIdx.x);
+  Quad quad;
+  unsigned sample = 0, position = 0;
+  int x = 0, y = 0, z = 0;
+#pragma unroll
+  for (int k = 0; k < {_THREAD_ELEMENTS}; ++k, place += step) {{
+    if (place >= places) return;
+    if (k == 0 || !quads) {{
+      sample = place / positions, position = place - sample * positions;
+      const unsigned line = position / ow, slice = od > 1 ? line / oh : 0;
+      z = slice, y = line - slice * oh, x = position - line * ow;
+    }}
+    const int at = z * sd + front, above = y * sh + top, before = x * sw + left;
+    const bool inside = at >= 0 && at < d && above >= 0 && above < h && before >= 0 && before < w;
     const long long plane = (long long)sample * channels + channel;
-    columns[(long long)row * row_step + (long long)sample * sample_step + position] =
-        inside ? data[((plane * d + z) * h + y) * w + x] : T(0.0f);
+    const T element = inside ? data[((plane * d + at) * h + above) * w + before] : T(0.0f);
+    if (!quads) {{
+      line_of[(long long)sample * sample_step + position] = element;
+      continue;
+    }}
+    quad.elements[k] = element;
+    if (++x == ow) {{
+      x = 0;
+      if (++y == oh) y = 0, ++z;
+    }}
   }}
+  if (quads) *reinterpret_cast<Quad *>(line_of + (long long)sample * sample_step + position) = quad;
 """,
     (_WHAT, _moved),
+    declares=_QUAD,
     types=_TYPES,
 )
+"""With `quads` a thread has four places in a row, of one sample, else every `blockDim.x`-th."""
 COLUMNS_LAST = KernelTemplate(
     "opbox_window_columns_last",
     f"const T *data, T *columns, {SIZES}",
@@ -89,21 +114,44 @@ _TAPS = """    A sum = 0;
 """The sum of what the windows over a place have there. A stride or a dilation is 1: a window every `stride` taps."""
 SUMS = KernelTemplate(
     "opbox_window_sums",
-    f"const A *columns, T *data, unsigned runs, unsigned row_step, unsigned sample_step, {SIZES}",
+    "const A *columns, T *data, unsigned runs, unsigned row_step, unsigned sample_step, int quads, unsigned quarters, "
+    f"{SIZES}",
     f"""  const unsigned plane = blockIdx.x / runs, sample = plane / channels, channel = plane % channels;
-  const unsigned taps = kd * kh * kw, places = d * h * w;
+  const unsigned taps = kd * kh * kw, number = blockIdx.x % runs * blockDim.x + threadIdx.x;
+  if (number >= d * h * quarters) return;
   const A *rows = columns + (long long)sample * sample_step + (long long)channel * taps * row_step;
-  unsigned place = blockIdx.x % runs * (blockDim.x * {_THREAD_ELEMENTS}) + threadIdx.x;
-  for (int n = 0; n < {_THREAD_ELEMENTS} && place < places; ++n, place += blockDim.x) {{
-    const unsigned line = place / w, slice = d > 1 ? line / h : 0;
-    const int z = slice + pd, y = line - slice * h + ph, x = place - line * w + pw;
-{_TAPS.replace("AT", "rows[(long long)((i * kh + j) * kw + k) * row_step + (a * oh + b) * ow + c]")}
-    data[(long long)plane * places + place] = T(sum);
+  const unsigned line = number / quarters, slice = d > 1 ? line / h : 0;
+  const int first = (number - line * quarters) * {_THREAD_ELEMENTS};
+  const int z = slice + pd, y = line - slice * h + ph, x = first + pw;
+  A sums[{_THREAD_ELEMENTS}] = {{}};
+  for (int i = z % sd, a = z / sd; i < kd; i += sd, a -= dd) {{
+    if (a < 0 || a >= od) continue;
+    for (int j = y % sh, b = y / sh; j < kh; j += sh, b -= dh) {{
+      if (b < 0 || b >= oh) continue;
+      const A *windows = rows + (long long)((i * kh + j) * kw) * row_step + (a * oh + b) * ow;
+      int rest = x % sw, whole = x / sw;
+#pragma unroll
+      for (int n = 0; n < {_THREAD_ELEMENTS}; ++n) {{
+        for (int k = rest, c = whole; k < kw; k += sw, c -= dw)
+          if (c >= 0 && c < ow) sums[n] += windows[(long long)k * row_step + c];
+        if (++rest == sw) rest = 0, ++whole;
+      }}
+    }}
   }}
+  T *target = data + ((long long)plane * d * h + line) * w + first;
+  Quad quad;
+#pragma unroll
+  for (int n = 0; n < {_THREAD_ELEMENTS}; ++n) {{
+    quad.elements[n] = T(sums[n]);
+    if (!quads && first + n < w) target[n] = quad.elements[n];
+  }}
+  if (quads) *reinterpret_cast<Quad *>(target) = quad;
 """,
     (_WHAT, _moved),
+    declares=_QUAD,
     types=_TYPES,
 )
+"""A thread has four places in a line, of `quarters` such groups; with `quads` it writes them at once."""
 SUMS_LAST = KernelTemplate(
     "opbox_window_sums_last",
     f"const A *columns, T *data, {SIZES}",
@@ -167,7 +215,8 @@ def window_columns(
         threads = threads_for(taps * channels)
         return COLUMNS_LAST.launch(xp, data.dtype, samples * positions, threads, (data, columns, *numbers))
     runs = -(-samples * positions // (_THREADS * _THREAD_ELEMENTS))
-    arguments = (data, columns, *map(np.uint32, (samples, runs, *steps)), *numbers)
+    quads = _in_quads(columns, positions, *steps)
+    arguments = (data, columns, *map(np.uint32, (samples, runs, *steps)), quads, *numbers)
     return COLUMNS.launch(xp, data.dtype, channels * taps * runs, _THREADS, arguments)
 
 
@@ -182,8 +231,11 @@ def window_sums(
     if steps is None:
         threads = threads_for(channels)
         return SUMS_LAST.launch(xp, data.dtype, samples * places, threads, (columns, data, *numbers))
-    runs = -(-places // (_THREADS * _THREAD_ELEMENTS))
-    arguments = (columns, data, *map(np.uint32, (runs, *steps)), *numbers)
+    width = int(numbers[3])
+    quarters = -(-width // _THREAD_ELEMENTS)
+    runs = -(-places // width * quarters // _THREADS)
+    quads = _in_quads(data, width)
+    arguments = (columns, data, *map(np.uint32, (runs, *steps)), quads, np.uint32(quarters), *numbers)
     return SUMS.launch(xp, data.dtype, samples * channels * runs, _THREADS, arguments)
 
 
@@ -202,6 +254,13 @@ def joined(xp: Any, parts: Array, out: Array, count: int) -> Callable[[], Any]:
     lanes = _LANES if count >= 2 * _LANES else 1
     arguments = (parts, out, *map(np.uint32, (out.size, count, lanes)))
     return JOIN.launch(xp, out.dtype, -(-out.size * lanes // _THREADS), _THREADS, arguments)
+
+
+def _in_quads(array: Array, *steps: int) -> Any:
+    """Whether four elements can be written at once: they begin at a multiple of their size, of at most 16 bytes."""
+    size = _THREAD_ELEMENTS * array.itemsize
+    divides = all(step % _THREAD_ELEMENTS == 0 for step in steps)
+    return np.int32(size <= 16 and divides and array.data.ptr % size == 0)
 
 
 def _product(numbers: Sequence[Any]) -> int:

@@ -38,7 +38,7 @@ _MAX_TAPS = 64
 """Taps of a kernel whose windows are copied."""
 _MAX_POSITIONS = 1024
 """Up to so many positions, samples may be copied side by side so that a product has enough columns."""
-_FEW_NUMBERS, _MIN_POSITIONS = 1 << 18, 128
+_MAX_NUMBERS, _MIN_POSITIONS = 1 << 18, 128
 """A weight with at most so many numbers is multiplied by sample, if a sample has so many positions."""
 _WORTH = 1 << 26
 """Multiplications from which on a product may be recommended: fewer take no longer than a few launches."""
@@ -216,7 +216,7 @@ def is_recommended(problem: ConvolutionProblem, form: UsableAlgorithm) -> bool:
     if problem.last:
         wanted = ProductForm.WHOLE
     elif problem.direction is WEIGHT:
-        few = sizes.filters * sizes.channels <= _FEW_NUMBERS and sizes.positions >= _MIN_POSITIONS
+        few = sizes.filters * sizes.channels <= _MAX_NUMBERS and sizes.positions >= _MIN_POSITIONS
         wanted = ProductForm.BY_SAMPLE if few and sizes.taps == 1 and sizes.samples > 1 else ProductForm.WHOLE
     else:
         together = sizes.taps > 1 and sizes.positions <= _MAX_POSITIONS and sizes.samples > 1
