@@ -50,8 +50,11 @@ __all__ = [
 DEVICES = int(os.environ.get("PRETEND_GPU_DEVICES", "2"))
 BYTES = int(os.environ.get("PRETEND_GPU_BYTES", str(4 << 30)))
 """The memory of each device."""
-FAULT = os.environ.get("PRETEND_GPU_FAULT")
-"""Part of the name of kernels whose launches fail with ILLEGAL_ADDRESS: for processes that a test cannot reach into."""
+FAULT, _, FAULT_STATUS = os.environ.get("PRETEND_GPU_FAULT", "").partition("=")
+"""Part of the name of kernels whose launches fail with ILLEGAL_ADDRESS, which stays, or are refused with this status.
+
+For processes that a test cannot reach into.
+"""
 ONLY_LAUNCHES = bool(os.environ.get("PRETEND_GPU_ONLY_LAUNCHES"))
 """Whether kernels are neither compiled nor run, and launches only noted: memory stays 0 (launches.py)."""
 PATTERN, FREED, GUARD, GUARD_BYTES = 0xAB, 0xCD, 0xEF, 512

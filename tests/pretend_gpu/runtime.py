@@ -391,6 +391,8 @@ def _launch(function: int, *rest: int) -> None:
     if sizes[6] > kernel.most_shared:
         raise CudaError(device.INVALID_VALUE)
     if device.FAULT and device.FAULT in kernel.name:
+        if device.FAULT_STATUS:
+            raise CudaError(int(device.FAULT_STATUS))
         device.fail(device.ILLEGAL_ADDRESS)
     pointers = (ctypes.c_void_p * len(kernel.sizes)).from_address(params) if kernel.sizes else ()
     # Arguments are copied, as a launch copies them: a replay passes what they were when the graph was captured.

@@ -168,6 +168,27 @@ def call(op: str, result: int) -> dict[str, Any]:
     return {"do": "invoke", "op": op, "inputs": [1], "outputs": [result]}
 
 
+def test_a_launch_without_registers_ends_no_session(tmp_path: Path) -> None:
+    """CUDA's error 701 is no end of the device's context: the worker goes on, with all its sessions."""
+    server = Live("process", tmp_path, OPBOX_DEVICES='["gpu:0"]', PRETEND_GPU_FAULT="cupy_sum=701")
+    try:
+        workers = server.workers()
+        sessions = [server.session(device="gpu:0") for _ in range(2)]
+        x = np.full((2, 2), 0.5, "f")
+        for session in sessions:
+            assert session.run(put(1), x=x).status == 200
+        refusal = sessions[0].run(call("_linalg_sumlogdiag", 3))
+        assert (refusal.status, refusal.header["type"]) == (500, "MXNetError")
+        assert "CUDA error 701 (a kernel needs more registers than the GPU has" in refusal.error
+        for session in sessions:
+            answer = session.run(call("exp", 2), {"do": "fetch", "id": 2, "as": "y"})
+            assert answer.status == 200
+            np.testing.assert_allclose(answer.tensors["y"], np.exp(x), rtol=1e-6)
+        assert server.workers() == workers
+    finally:
+        assert server.stop() == 0
+
+
 def test_a_lost_device_ends_its_worker_and_no_other(tmp_path: Path) -> None:
     settings = {"OPBOX_WORKERS": "2", "OPBOX_DEVICES": '["gpu:0", "gpu:1"]', "PRETEND_GPU_FAULT": "cupy_sum"}
     server = Live("process", tmp_path, **settings)
