@@ -15,6 +15,7 @@ import numpy as np
 
 from ..bound_calls import Call
 from ..compute import Array
+from ..cuda.kernel import threads_of
 
 __all__ = ["Formula", "RowLayout", "rows_of"]
 
@@ -23,6 +24,9 @@ MAX_VECTOR = 8
 """Maximum number of elements that a thread computes: their values are in registers."""
 MAX_DIMENSIONS = 3
 THREADS = 256
+"""Maximum number of threads of a block."""
+BUSY_THREADS = 132 * 4 * 32
+"""Threads that keep an H100 busy: below that a thread computes fewer elements, so that all processors have some."""
 WIDE = 2**31 - THREADS * MAX_VECTOR
 """Elements from which they are counted in 64 bits."""
 
@@ -133,18 +137,22 @@ class Formula:
         names = dict(self.types)
         if rows is None or any(array.dtype.name not in names for array in (*arrays, *targets)):
             return None
+        vector = rows.vector
+        while vector > 1 and size < BUSY_THREADS * vector:
+            vector //= 2
         index = np.int32 if size < WIDE and _farthest(rows) < WIDE else np.int64
         types = tuple(names[array.dtype.name] for array in (*arrays, *targets))
         inner = tuple(own[-1] for own in rows.strides)
-        key = _Key(types, len(arrays), inner, len(rows.sizes), rows.vector, index is np.int64)
+        key = _Key(types, len(arrays), inner, len(rows.sizes), vector, index is np.int64)
         kernel = _kernel(xp, self, key, xp.cuda.runtime.getDevice())
         numbers = [index(size) for size in rows.sizes[1:]]
         numbers += [index(step) for own in rows.strides for step in own[:-1]]
-        threads = -(-size // rows.vector)
+        threads = -(-size // vector)
+        block = threads_of(threads)
         return partial(
             kernel,
-            (-(-threads // THREADS),),
-            (THREADS,),
+            (-(-threads // block),),
+            (block,),
             (*arrays, *targets, *constants, *numbers, index(size)),
         )
 
