@@ -132,6 +132,9 @@ def test_what_products_are_offered_for() -> None:
     assert offered(WEIGHT, last=True) == {ProductForm.WHOLE}
     assert offered(FORWARD) == {ProductForm.BY_SAMPLE}
     assert offered(FORWARD, (32, 512, 7, 7)) == {ProductForm.BY_SAMPLE, ProductForm.WHOLE}
+    assert offered(FORWARD, stride=2) == every
+    assert offered(FORWARD, (32, 512, 14, 14), 512, 3, stride=2) == every
+    assert offered(FORWARD, (32, 512, 14, 14), 512, 3, stride=2, last=True) == {ProductForm.WHOLE}
     assert offered(FORWARD, (1, 512, 7, 7)) == {ProductForm.BY_SAMPLE}
     assert offered(DATA, last=True) == {ProductForm.WHOLE}
     assert offered(DATA, (32, 128, 56, 56), 128, 3, stride=2) == {ProductForm.BY_SAMPLE, ProductForm.WHOLE}
@@ -139,7 +142,7 @@ def test_what_products_are_offered_for() -> None:
 
 def test_what_products_are_not_offered_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not offered(FORWARD, kernel=3)
-    assert not offered(FORWARD, stride=2)
+    assert not offered(FORWARD, kernel=3, stride=2, dtype="float16")
     assert not offered(DATA, kernel=3), "cuDNN has faster ways without a stride"
     assert not offered(WEIGHT, kernel=3, dtype="float16"), "tensor cores are faster than columns are copied"
     assert not offered(WEIGHT, kernel=9)

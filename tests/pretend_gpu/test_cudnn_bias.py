@@ -178,6 +178,7 @@ def test_without_measuring_the_recommended_algorithm_decides(monkeypatch: pytest
     small = {"kernel": (3, 3), "num_filter": 6}
     assert agree(numbers("float32", ((2, 4, 7, 6), (6, 4, 3, 3), (6,))), small) == [TWO, "launch"]
     monkeypatch.delenv("OPBOX_CUDNN_TUNE")
+    switch_off(monkeypatch, "convolution-products")
     off = {**ATTRS, "cudnn_tune": "off"}
     assert agree(numbers("float32"), off) == [ONE]
     assert not list(tmp_path.iterdir())

@@ -99,7 +99,7 @@ class ConvolutionSizes:
 
     def block(self) -> int:
         """Samples that are copied at a time: of those whose columns have room in the workspace; 0 if none has."""
-        if self.is_plain and self.last:
+        if self.is_plain and (self.last or self.problem.direction is FORWARD):
             return self.samples
         lines = self.depth
         itemsize = self.wide.itemsize if self.problem.direction is DATA else self.dtype.itemsize
@@ -126,9 +126,25 @@ class ConvolutionSizes:
         return arrays
 
     def _of_forward(self, form: ProductForm) -> _Temps | None:
-        if not self.is_plain:
+        if self.is_plain:
+            return self._side_by_side(form, self.channels, self.filters)
+        if max(self.problem.window[0]) == 1 or not self._copies_windows:
             return None
-        return self._side_by_side(form, self.channels, self.filters)
+        block, whole = self.block(), form is ProductForm.WHOLE
+        if self.last or not whole:
+            shape = (block * self.positions, self.depth) if self.last else (block, self.depth, self.positions)
+            return {"columns": (shape, self.dtype)} if block and whole == self.last else None
+        if self.samples == 1 or self.positions > _MAX_POSITIONS:
+            return None
+        return {
+            "columns": ((self.depth, self.places), self.dtype),
+            "products": ((self.filters, self.places), self.wide),
+        }
+
+    @property
+    def _copies_windows(self) -> bool:
+        """Whether windows are worth copying: not where tensor cores are faster than that, or windows are large."""
+        return self.taps <= _MAX_TAPS and (self.is_pointwise or self.dtype == self.wide)
 
     def _of_data(self, form: ProductForm) -> _Temps | None:
         stride, dilate, _ = self.problem.window
@@ -150,9 +166,8 @@ class ConvolutionSizes:
         return {"beside": ((read, self.places), self.dtype), "columns": ((written, self.places), self.wide)}
 
     def _of_weight(self, form: ProductForm) -> _Temps | None:
-        narrow = self.dtype != self.wide
-        if self.taps > _MAX_TAPS or (narrow and not self.is_pointwise):
-            return None  # tensor cores are faster than columns are copied
+        if not self._copies_windows:
+            return None
         result = (self.filters, self.depth)
         if form is ProductForm.BY_SAMPLE:
             if self.last or self.samples == 1:
@@ -164,7 +179,7 @@ class ConvolutionSizes:
         block = self.block()
         if not block:
             return None
-        total: _Temps = {"total": (result, self.wide)} if narrow and block < self.samples else {}
+        total: _Temps = {"total": (result, self.wide)} if self.dtype != self.wide and block < self.samples else {}
         places = block * self.positions
         if self.last:
             return total if self.is_plain else {"columns": ((places, self.depth), self.dtype), **total}
@@ -211,7 +226,8 @@ def is_recommended(problem: ConvolutionProblem, form: UsableAlgorithm) -> bool:
     sizes = ConvolutionSizes(problem)
     is_worth = sizes.places * sizes.filters * sizes.depth >= _WORTH
     is_strided = max(problem.window[0]) > 1
-    if problem.math != Math.FMA or problem.biased or not is_worth or not (is_strided or sizes.is_plain):
+    is_one = sizes.is_plain or (is_strided and problem.direction is not FORWARD)
+    if problem.math != Math.FMA or problem.biased or not is_worth or not is_one:
         return False
     if problem.last:
         wanted = ProductForm.WHOLE

@@ -3,9 +3,10 @@
     BY_SAMPLE  a product for each sample, in one call; a weight's gradient is then the sum of the samples' products
     WHOLE      one product over all samples: with the channels second, the samples are copied side by side before it
 
-A kernel of 1 without padding is multiplied as it lies or, with a stride, after one copy of what it visits. The gradient
-of another weight reads columns of windows, and a gradient of data with a stride sums up columns. All sums are in one
-order. Columns take a bounded workspace: as many samples at a time as there is room for.
+A kernel of 1 without padding is multiplied as it lies or, with a stride, after one copy of what it visits. With another
+kernel and a stride, out reads columns of windows, and the gradient of data sums up columns; the gradient of any weight
+reads columns. All sums are in one order. Columns take a bounded workspace: as many samples at a time as there is room
+for.
 """
 
 from __future__ import annotations
@@ -54,20 +55,31 @@ class PlannedProducts:
         return product(self._xp, a[:, None], b[:, None], out.reshape(*lead, *out.shape[-2:])[:, None], add=add)
 
     def _forward(self, arrays: ConvolutionArrays, memory: dict[str, Array]) -> Iterator[Call]:
-        """out = weight @ data, of a kernel of 1 that visits every position."""
-        z = self._sizes
-        weight = arrays.weight.reshape(z.filters, z.channels)
-        if z.last:
-            yield self._product(arrays.data.reshape(z.places, z.channels), weight.T, arrays.out.reshape(z.places, -1))
+        """out = weight @ columns."""
+        z, xp = self._sizes, self._xp
+        weight = arrays.weight.reshape(z.filters, z.depth)
+        data, out = (array.reshape(z.samples, -1) for array in (arrays.data, arrays.out))
+        if self._form is ProductForm.WHOLE and not z.last:
+            if z.is_plain:
+                columns, products = memory["beside"], memory["columns"]
+                yield swapped(xp, data, columns, (z.samples, z.channels, z.positions))
+            else:
+                columns, products = memory["columns"], memory["products"]
+                yield window_columns(xp, data, columns, z.samples, z.numbers, (z.places, z.positions))
+            yield self._product(weight, columns, products)
+            yield self._apart(products, out.reshape(z.samples, z.filters, z.positions))
             return
-        data, out = (array.reshape(z.samples, -1, z.positions) for array in (arrays.data, arrays.out))
-        if self._form is ProductForm.BY_SAMPLE:
-            yield self._product(weight, data, out)
-            return
-        beside, columns = memory["beside"], memory["columns"]
-        yield swapped(self._xp, data, beside, data.shape)
-        yield self._product(weight, beside, columns)
-        yield self._apart(columns, out)
+        for block in z.blocks():
+            columns, samples = data[block], block.stop - block.start
+            if not z.is_plain:
+                columns = memory["columns"].reshape(-1)[: samples * z.depth * z.positions]
+                steps = None if z.last else (z.positions, z.depth * z.positions)
+                yield window_columns(xp, data[block], columns, samples, z.numbers, steps)
+            if z.last:
+                yield self._product(columns.reshape(-1, z.depth), weight.T, out[block].reshape(-1, z.filters))
+            else:
+                shape = (samples, -1, z.positions)
+                yield self._product(weight, columns.reshape(shape), out[block].reshape(shape))
 
     def _apart(self, columns: Array, out: Array) -> Call:
         """Samples that lie side by side, each in its place."""
