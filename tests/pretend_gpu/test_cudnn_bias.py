@@ -111,6 +111,7 @@ def test_the_faster_of_one_step_and_two_is_taken(
     gpu: Any, dtype: Any, in_one: float, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPBOX_CUDNN_TUNE", "limited_workspace")
+    switch_off(monkeypatch, "convolution-products")
     gpu.costs.update({(ONE, 1): in_one, (TWO, 1): 1.0, (TWO, 2): 3.0, (TWO, 0): 3.0})
     assert agree(numbers(dtype), exact=dtype == np.float32 or taken == [ONE]) == taken
 
@@ -178,7 +179,6 @@ def test_without_measuring_the_recommended_algorithm_decides(monkeypatch: pytest
     small = {"kernel": (3, 3), "num_filter": 6}
     assert agree(numbers("float32", ((2, 4, 7, 6), (6, 4, 3, 3), (6,))), small) == [TWO, "launch"]
     monkeypatch.delenv("OPBOX_CUDNN_TUNE")
-    switch_off(monkeypatch, "convolution-products")
     off = {**ATTRS, "cudnn_tune": "off"}
     assert agree(numbers("float32"), off) == [ONE]
     assert not list(tmp_path.iterdir())
