@@ -132,6 +132,11 @@ class Batcher:
         self._busy = False
         self._more = threading.Condition(threading.Lock())
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for a run."""
+        return self._count
+
     def join(self, entry: WaitingRequest) -> None:
         """Take a request; it is answered by this thread or another.
 

@@ -59,6 +59,7 @@ class LoadedModel:
         code: the operators that came with it; None for most.
         owner: who published it; "" for a model of the server's folder.
         answers: keeps answers of models whose files ask for it; None: nobody does.
+        beside: the same model on another device, whose statistics and known requests are this one's too.
 
     Attributes:
         inputs, outputs: what it takes and gives.
@@ -88,6 +89,7 @@ class LoadedModel:
         code: OwnCode | None = None,
         owner: str = "",
         answers: ResponseCache | None = None,
+        beside: LoadedModel | None = None,
     ) -> None:
         self._subject = f"model {name!r}"
         self._graph = network.graph
@@ -100,7 +102,7 @@ class LoadedModel:
         if config.response_cache:
             check_repeats(network.graph)
         self._answers = answers if config.response_cache else None
-        self._number = next(_numbers)
+        self._number: int = next(_numbers) if beside is None else beside._number
         self._budget = Budget(memory.limit, memory, "memory of the model")
         try:
             metered: Any = MeteredBackend(backend, self._budget)
@@ -119,8 +121,8 @@ class LoadedModel:
         self._lock = threading.Lock()
         self._axis = signature.batch_axis
         self._sizes = batch_sizes(config)
-        self.statistics = ModelStatistics()
-        self.known_requests = KnownRequests()
+        self.statistics: ModelStatistics = ModelStatistics() if beside is None else beside.statistics
+        self.known_requests: KnownRequests = KnownRequests() if beside is None else beside.known_requests
         self.device = device
         self.owner = owner
         self.labels = list(labels)
@@ -130,6 +132,11 @@ class LoadedModel:
             if self._axis is None:
                 raise BadRequestError("max_batch: expected 1 without a batch axis, got more: set batch_axis")
             self._batcher = Batcher(self, config.max_batch, config.max_delay_us / 1e6, config.max_queue, self._subject)
+
+    @property
+    def busy(self) -> int:
+        """Number of requests that run here or wait for a run."""
+        return self._plans.busy + (0 if self._batcher is None else self._batcher.waiting)
 
     def infer(
         self,

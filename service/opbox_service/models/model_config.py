@@ -23,7 +23,7 @@ from opbox_protocol.errors import BadRequestError
 from ..validation import Expected, Strict, explain
 from .warmup import Warmup
 
-__all__ = ["CONFIG_FILE", "ModelConfig", "TensorConfig", "read_config"]
+__all__ = ["CONFIG_FILE", "ModelConfig", "TensorConfig", "devices_of", "read_config"]
 
 CONFIG_FILE = "model.toml"
 Dimension = Annotated[int, Field(ge=-1), Expected("a length, or -1 for one that varies")]
@@ -57,7 +57,9 @@ class ModelConfig(Strict):
         description="Whether answers are kept for requests that come again; see OPBOX_RESPONSE_CACHE_BYTES.",
     )
     labels: str | None = Field(default=None, description="A text file with a class's name on each line.")
-    device: str | None = Field(default=None, description="Where it runs: cpu, gpu or gpu:1; by default the server's.")
+    device: Annotated[str | list[str] | None, Expected("a device, or a list of devices")] = Field(
+        default=None, description="Where it runs: cpu, gpu or gpu:1, or several of them; by default the server's."
+    )
     versions: Annotated[Literal["latest", "all"] | list[int], Expected("'latest', 'all' or a list of versions")] = (
         Field(default="latest", description="The versions to serve: the newest, all, or those listed.")
     )
@@ -68,6 +70,17 @@ class ModelConfig(Strict):
         "default those of the owner who published it, and all for a model of the server's folder.",
     )
     owners: list[str] | None = Field(default=None, description="Who may call it; by default every owner.")
+
+
+def devices_of(config: Mapping[str, Any]) -> list[str | None]:
+    """The devices that a model's file names; None: the server's.
+
+    Example:
+        >>> devices_of({"device": ["gpu:0", "gpu:1"]})
+        ['gpu:0', 'gpu:1']
+    """
+    device = config.get("device")
+    return device if isinstance(device, list) else [device]
 
 
 def read_config(path: Path) -> ModelConfig:

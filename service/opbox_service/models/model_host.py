@@ -6,9 +6,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
-from opbox_ops.backend import Backend, backend_for
+from opbox_ops.backend import backend_for
 from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, NotReadyError
 
 from ..device_time import DeviceTimes
@@ -16,7 +17,7 @@ from ..memory_shares import HOST
 from ..quota import Budget, Ledger
 from ..settings import Settings
 from .loaded_model import LoadedModel
-from .model_config import ModelConfig
+from .model_config import ModelConfig, devices_of
 from .model_files import ModelFiles, ModelNetwork, find_files, read_files, read_labels
 from .onnx_files import read_onnx
 from .own_code import OpenCode, OwnCode
@@ -57,27 +58,27 @@ class ModelHost:
         if settings.response_cache_bytes:
             memory = Budget(settings.response_cache_bytes, ledger.of(MODELS, HOST), "memory of kept answers")
             self._answers = ResponseCache(memory)
-        self._models: dict[ModelKey, LoadedModel] = {}
+        self._models: dict[ModelKey, list[LoadedModel]] = {}
         self._loading: dict[ModelKey, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def get(self, reference: ModelReference) -> LoadedModel:
-        """The model of a reference, which is loaded when it is asked for first.
+        """The model of a reference, loaded when it is asked for first; of several devices on the least busy one.
 
         Raises:
             NotReadyError: the files have changed since the reference was made.
             MXNetError: it cannot be loaded.
         """
         key = reference.key
-        model = self._models.get(key)
+        model = self.loaded(reference)
         if model is not None:
             return model
         with self._lock:
             loading = self._loading.setdefault(key, threading.Lock())
         with loading:
-            model = self._models.get(key)
+            model = self.loaded(reference)
             if model is None:
-                model = self._models[key] = self._load(reference)
+                model = (self._models.setdefault(key, self._load(reference)))[0]
         with self._lock:
             self._loading.pop(key, None)
         return model
@@ -92,20 +93,29 @@ class ModelHost:
             folder = Path(name)
             for file, content in contents.items():
                 (folder / Path(file).name).write_bytes(content)
-            model = self._load(reference._replace(folder=name, stamp=find_files(folder).stamp))
+            models = self._load(reference._replace(folder=name, stamp=find_files(folder).stamp))
         with self._lock:
-            self._models[reference.key] = model
-        return model
+            self._models[reference.key] = models
+        return models[0]
 
     def loaded(self, reference: ModelReference) -> LoadedModel | None:
-        """The model of a reference; None where it has not been loaded."""
-        return self._models.get(reference.key)
+        """The model of a reference, as `get` has it; None where it has not been loaded."""
+        models = self._models.get(reference.key)
+        if models is None:
+            return None
+        return models[0] if len(models) == 1 else min(models, key=lambda model: model.busy)
 
-    def _load(self, reference: ModelReference) -> LoadedModel:
+    def devices(self, reference: ModelReference) -> list[str]:
+        """Where a loaded model runs."""
+        return [model.device for model in self._models.get(reference.key, ())]
+
+    def _load(self, reference: ModelReference) -> list[LoadedModel]:
         settings, folder = self._settings, Path(reference.folder)
         config = ModelConfig.model_validate(reference.config)
-        device = self._check_device(config.device, settings)
-        backend: Backend = backend_for(device)
+        devices = [self._check_device(name, settings) for name in devices_of(reference.config)]
+        if len(set(devices)) < max(1, len(devices)):
+            raise BadRequestError("device: expected each device once, and at least one, got another list")
+        device, backend = devices[0], backend_for(devices[0])
         memory = self._memory(reference, device)
         code: OwnCode | None = None
         inside: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -114,6 +124,8 @@ class ModelHost:
             if reference.owner:  # it is read before its arrays are counted
                 memory.check(files.nbytes)
             if files.operators is not None and reference.code and self._open_code is not None:
+                if len(devices) > 1:
+                    raise BadRequestError("device: expected one for a model with operators of its own, got several")
                 code = self._open_code(files.operators.read_bytes(), backend, device, memory)
                 inside = code.inside
             limits = {"max_nodes": settings.max_nodes, "max_edges": settings.max_edges}
@@ -133,29 +145,35 @@ class ModelHost:
             raise NotReadyError(f"model {reference.name!r}: its files are being replaced: try again in a moment")
         labels = [] if config.labels is None else read_labels(folder, config.labels)
 
-        def spend(owner: str, seconds: float) -> None:
-            self._device_times.add(owner, device, 0.0, seconds)
-
+        models: list[LoadedModel] = []
         with inside():
-            model = LoadedModel(
-                reference.name,
-                network,
-                config,
-                backend,
-                memory,
-                device,
-                labels,
-                spend,
-                code,
-                reference.owner,
-                self._answers,
-            )
             try:
-                model.warm_up(config)
+                for device in devices:
+                    models.append(
+                        LoadedModel(
+                            reference.name,
+                            network,
+                            config,
+                            backend_for(device),
+                            self._memory(reference, device),
+                            device,
+                            labels,
+                            partial(self._spend, device),
+                            code,
+                            reference.owner,
+                            self._answers,
+                            models[0] if models else None,
+                        )
+                    )
+                    models[-1].warm_up(config)
             except BaseException:
-                model.close()
+                for model in models:
+                    model.close()
                 raise
-        return model
+        return models
+
+    def _spend(self, device: str, owner: str, seconds: float) -> None:
+        self._device_times.add(owner, device, 0.0, seconds)
 
     def _memory(self, reference: ModelReference, device: str) -> Budget:
         """Whose memory a model takes: that of the owner who published it, or the server's."""
@@ -166,22 +184,22 @@ class ModelHost:
     def memory(self) -> list[tuple[str, str, int]]:
         """Owner, device and bytes of the published models that are loaded."""
         with self._lock:
-            models = list(self._models.values())
+            models = [model for models in self._models.values() for model in models]
         return [(model.owner, model.device, model.memory_bytes) for model in models if model.owner]
 
     def keep_only(self, name: str, keys: Collection[ModelKey]) -> None:
         """Drop the versions of a model that are not among these."""
         with self._lock:
             dropped = [key for key in self._models if key[0] == name and key not in keys]
-            models = [self._models.pop(key) for key in dropped]
+            models = [model for key in dropped for model in self._models.pop(key)]
         for model in models:
             model.close()
 
     def close(self) -> None:
         """Drop all models."""
         with self._lock:
-            models, self._models = list(self._models.values()), {}
-        for model in models:
+            loaded, self._models = list(self._models.values()), {}
+        for model in (model for models in loaded for model in models):
             model.close()
 
 

@@ -93,6 +93,9 @@ class ModelPlans:
         backend: where they run.
         memory: counts what they take.
         inside: a block in which the model's own operators may be compiled and run.
+
+    Attributes:
+        busy: number of calls that have a plan, or wait until it is compiled.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class ModelPlans:
         self._inside = inside
         self._idle: dict[str, list[ModelPlan]] = {purpose: [] for purpose in IDLE_PLANS}
         self._lock = threading.Lock()
+        self.busy = 0
 
     @contextmanager
     def running(self, graph: Graph, kind: PlanKind, forms: Mapping[str, TensorForm]) -> Iterator[ModelPlan]:
@@ -125,13 +129,19 @@ class ModelPlans:
             ShapeError, DTypeError, …: as `bind`.
         """
         with self._inside(), self._backend.scope():
-            plan = self._take(graph, kind, forms)
+            with self._lock:
+                self.busy += 1
             try:
-                yield plan
-            except BaseException:
-                plan.budget.close()
-                raise
-            self._give_back(plan)
+                plan = self._take(graph, kind, forms)
+                try:
+                    yield plan
+                except BaseException:
+                    plan.budget.close()
+                    raise
+                self._give_back(plan)
+            finally:
+                with self._lock:
+                    self.busy -= 1
 
     @property
     def nbytes(self) -> int:

@@ -304,7 +304,11 @@ def figures(engine: Engine, call: Call, done: Done) -> None:
     reference = call.model
     assert reference is not None
     model = engine.models.get(reference)
-    summary = {**model.statistics.summary(), "device": model.device, "bytes": model.nbytes}
+    summary = {
+        **model.statistics.summary(),
+        "device": ", ".join(engine.models.devices(reference)),
+        "bytes": model.nbytes,
+    }
     named = {"name": reference.name, "version": str(reference.version)}
     done(Answer({"statistics": {**named, **model.statistics.to_json()}, "summary": summary}))
 

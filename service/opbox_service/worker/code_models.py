@@ -13,6 +13,7 @@ from opbox_protocol import wire
 from opbox_protocol.errors import NotReadyError
 
 from ..carriers import OwnerQuota, RawRequest, RawResponse
+from ..models.model_config import devices_of
 from ..models.reference import ModelKey, ModelReference
 from ..routes.model_table import PREPARE_CODE
 from ..settings import Settings
@@ -69,7 +70,7 @@ class CodeModels:
             worker = self.worker_of(reference)
             request.quota = self._quota(request.owner, worker)
             return await worker.call(request, self._settings.deadline_s)
-        device = device_name(reference.config.get("device") or self._settings.device)
+        device = device_name(devices_of(reference.config)[0] or self._settings.device)
         contents = await asyncio.to_thread(_contents, Path(reference.folder))
         worker = await self._take()
         worker.model = reference
