@@ -117,6 +117,23 @@ def test_a_conversion_has_the_walls_of_users_code(tmp_path: Path) -> None:
     assert probe["network"] == (root or seccomp.available())
 
 
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, and setpriv to drop a power")
+def test_a_root_without_its_powers_says_what_to_grant(tmp_path: Path) -> None:
+    file = write(tmp_path / "model.onnx")
+    program = (
+        "import sys; from pathlib import Path; from opbox_service.models.onnx_files import read_onnx\n"
+        "from opbox_service.settings import Settings\n"
+        "for user in (59_000, 0):\n"
+        "    try: print(len(read_onnx(Path(sys.argv[1]), Settings(code_user=user)).params))\n"
+        "    except Exception as error: print(error)\n"
+    )
+    command = ["setpriv", "--bounding-set", "-chown", "--inh-caps", "-chown", sys.executable, "-c", program, str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    refusal, params = ended.stdout.splitlines()
+    assert "expected the capability CHOWN" in refusal, ended.stderr
+    assert int(params) == len(perceptron()[1])
+
+
 def test_a_conversion_has_a_limit_of_memory(tmp_path: Path) -> None:
     """4 GiB of a constant, of which the file has two numbers."""
     from onnx import TensorProto, helper, numpy_helper

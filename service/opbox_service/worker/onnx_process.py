@@ -40,7 +40,13 @@ def enter_walls(file: Path, folder: Path, limits: OnnxLimits) -> tuple[Path, Pat
         claim = User(limits.first_user)  # which ends with this process
         user = claim.id
         file = Path(reachable(at_hand(str(file), str(folder))))
-        os.chown(folder, user, user)
+        try:
+            os.chown(folder, user, user)
+        except PermissionError:
+            raise PermissionError(
+                f"the conversion's folder cannot be given to user id {user}: expected the capability CHOWN, as root "
+                "has outside of containers: grant it with SETUID and SETGID, or set OPBOX_CODE_USER=0"
+            ) from None
         folder = Path(reachable(str(folder)))
         kernels = None if kernels is None else reachable(kernels)
     confine(
