@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,8 @@ LISTED = 64
 """Maximum number of rows in a message, well below its size limit."""
 REPORTED = 16
 """Maximum number of rows in a message with reported values."""
+ANSWERS_S = 1.0
+"""Seconds that calls that run have to answer, before the process ends because its device is lost."""
 SWITCH_S = 0.001
 """Seconds that a thread may keep the interpreter's lock while others want it: a small call takes it a few times."""
 
@@ -380,14 +383,24 @@ class WorkerProcess:
     def _uploaded(self, owner: str, session: str, rows: list[tuple[str, str, str]], more: int) -> None:
         self._send({"kind": "uploaded", "owner": owner, "session": session, "rows": rows, "more": more})
 
-    def _leave(self) -> None:
-        """End the process: what it has on its device cannot be reached any more."""
+    def _leave(self, seconds: float = ANSWERS_S) -> None:
+        """End the process: what it has on its device cannot be reached any more.
+
+        Another call may be the one that lost the device, and about to say why.
+        """
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and any(task.turn is not None for task in list(self._tasks.values())):
+            time.sleep(0.001)
         _log.error("the device is lost; the worker ends", reason=lost(), sessions=len(self._engine.sessions))
         os._exit(messages.DEVICE_LOST)
 
     def _answer(self, id: int, response: RawResponse, owner: str = "") -> None:
-        """Send an answer; a large one is counted as its owner's until the API process gives its buffer back."""
+        """Send an answer; then the call is over."""
+        self._send_answer(id, response, owner)
         self._tasks.pop(id, None)
+
+    def _send_answer(self, id: int, response: RawResponse, owner: str) -> None:
+        """Send an answer; a large one is counted as its owner's until the API process gives its buffer back."""
         size = response.size
         self._sessions_sent = len(self._engine.sessions)
         message = {
