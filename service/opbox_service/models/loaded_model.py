@@ -191,14 +191,20 @@ class LoadedModel:
                     return form
                 take = self._keeping(self._answers, key, take)
             if form.alone:
+                examples = form.examples
+
+                def counted(values: dict[str, Array]) -> None:
+                    now = time.monotonic()  # and not when the answer has left: its client may ask for the figures
+                    self.statistics.ran_alone(examples, now - begun, begun - came, now - came)
+                    take(values)
+
                 try:
-                    self._run(form, tensors, take, limit)
+                    self._run(form, tensors, counted, limit)
                 finally:
                     seconds = time.monotonic() - begun
                     self._spend(owner, seconds)
                 if self._backend.device_type == "cpu":  # a thread that waits for another device works none of the time
                     form.ran(seconds, 0.0 if waited_for else time.thread_time() - worked, waited_for=waited_for)
-                self.statistics.ran_alone(form.examples, seconds, begun - came, time.monotonic() - came)
                 return form
         except BaseException:
             self.statistics.failed(time.monotonic() - came)
