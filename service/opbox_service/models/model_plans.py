@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -111,12 +112,12 @@ class ModelPlans:
         self._backend = backend
         self._memory = memory
         self._inside = inside
+        self._anywhere = inside is nullcontext and backend.device_type == "cpu"
         self._idle: dict[str, list[ModelPlan]] = {purpose: [] for purpose in IDLE_PLANS}
         self._lock = threading.Lock()
         self.busy = 0
 
-    @contextmanager
-    def running(self, graph: Graph, kind: PlanKind, forms: Mapping[str, TensorForm]) -> Iterator[ModelPlan]:
+    def running(self, graph: Graph, kind: PlanKind, forms: Mapping[str, TensorForm]) -> _RunningPlan:
         """A plan for inputs of such shapes and types, the caller's own in the block; dropped when that fails.
 
         Args:
@@ -128,20 +129,16 @@ class ModelPlans:
             QuotaError: there is no memory for it.
             ShapeError, DTypeError, …: as `bind`.
         """
-        with self._inside(), self._backend.scope():
-            with self._lock:
-                self.busy += 1
-            try:
-                plan = self._take(graph, kind, forms)
-                try:
-                    yield plan
-                except BaseException:
-                    plan.budget.close()
-                    raise
-                self._give_back(plan)
-            finally:
-                with self._lock:
-                    self.busy -= 1
+        return _RunningPlan(self, graph, kind, forms)
+
+    def scope(self) -> AbstractContextManager[object] | None:
+        """The block runs on the plans' device, with the operators that came with the model; None where any does."""
+        if self._anywhere:
+            return None
+        with ExitStack() as scope:
+            scope.enter_context(self._inside())
+            scope.enter_context(self._backend.scope())
+            return scope.pop_all()
 
     @property
     def nbytes(self) -> int:
@@ -158,9 +155,11 @@ class ModelPlans:
         for plan in idle:
             plan.budget.close()
 
-    def _take(self, graph: Graph, kind: PlanKind, forms: Mapping[str, TensorForm]) -> ModelPlan:
+    def take(self, graph: Graph, kind: PlanKind, forms: Mapping[str, TensorForm]) -> ModelPlan:
+        """An idle plan, or a new one; see `running`."""
         key = (kind, *[shape for shape, _ in forms.values()])
         with self._lock:
+            self.busy += 1
             idle = self._idle[kind.purpose]
             for i, plan in enumerate(idle):
                 if plan.key == key:
@@ -169,7 +168,7 @@ class ModelPlans:
         try:
             return self._bind(key, graph, kind, forms, budget)
         except BaseException:
-            budget.close()
+            self.drop(budget)
             raise
 
     def _bind(
@@ -211,14 +210,58 @@ class ModelPlans:
         forms = dict(zip(graph.argument_names, zip(shapes, types, strict=True), strict=True))
         return {name: np.zeros(forms[name][0] or (), np.dtype(forms[name][1] or np.float32)) for name in labels}
 
-    def _give_back(self, plan: ModelPlan) -> None:
+    def give_back(self, plan: ModelPlan) -> None:
+        """Keep a plan for the next call."""
         purpose = plan.kind.purpose
         with self._lock:
+            self.busy -= 1
             idle = self._idle[purpose]
             idle.append(plan)
             dropped = idle.pop(0) if len(idle) > IDLE_PLANS[purpose] else None
         if dropped is not None:
             dropped.budget.close()
+
+    def drop(self, budget: Budget) -> None:
+        """Give back the memory of a plan that was taken, and that no call is to have again."""
+        with self._lock:
+            self.busy -= 1
+        budget.close()
+
+
+class _RunningPlan:
+    """A block that has a plan of its own. A generator in its place would take as long as a small run.
+
+    Args:
+        plans, graph, kind, forms: see `ModelPlans.running`.
+    """
+
+    __slots__ = ("_forms", "_graph", "_kind", "_plan", "_plans", "_scope")
+
+    def __init__(self, plans: ModelPlans, graph: Graph, kind: PlanKind, forms: Mapping[str, TensorForm]) -> None:
+        self._plans = plans
+        self._graph = graph
+        self._kind = kind
+        self._forms = forms
+
+    def __enter__(self) -> ModelPlan:
+        scope = self._scope = self._plans.scope()
+        try:
+            plan = self._plan = self._plans.take(self._graph, self._kind, self._forms)
+        except BaseException:
+            if scope is not None:
+                scope.__exit__(*sys.exc_info())
+            raise
+        return plan
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        try:
+            if kind is None:
+                self._plans.give_back(self._plan)
+            else:
+                self._plans.drop(self._plan.budget)
+        finally:
+            if self._scope is not None:
+                self._scope.__exit__(kind, error, trace)
 
 
 def _changed_by_training(graph: Graph) -> set[str]:
