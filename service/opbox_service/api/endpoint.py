@@ -130,7 +130,8 @@ class Endpoint:
             at_once, receive = await self._call_at_once(request, context, receive)
         if at_once is not None:
             response = at_once
-            if response.status == 200 and asked_coding(headers) is None and send_at_once(context, response, send):
+            plain = b"accept-encoding" not in headers or asked_coding(headers) is None
+            if response.status == 200 and plain and send_at_once(context, response, send):
                 context.status, context.sent = response.status, response.size
                 return
         elif route.runs_on is RunsOn.API:
