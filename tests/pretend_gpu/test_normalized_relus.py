@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox_ops.compute import PLAIN
+from opbox_ops.layout import CHANNELS_LAST
 from opbox_ops.nn.normalized_relu import NORMALIZED_RELU, NORMALIZED_RELU_BACKWARD
 from opbox_service.executor.passes import PASSES
 from opbox_service.executor.passes.normalized_relus import normalized_relus
 
 from . import test_channels_last
-from .test_channels_last import BFLOAT16, HALF, normed, resnet, run
+from .test_channels_last import BFLOAT16, HALF, SINGLE, normed, resnet, run
 
 WITHOUT = tuple(rewrite for rewrite in PASSES if rewrite is not normalized_relus)
 
@@ -29,7 +31,7 @@ def preactivated() -> Any:
 
 
 @pytest.mark.parametrize("req", ["write", "add"])
-@pytest.mark.parametrize("dtype", [HALF, BFLOAT16], ids=str)
+@pytest.mark.parametrize("dtype", [HALF, BFLOAT16, SINGLE], ids=str)
 @pytest.mark.parametrize("network", [resnet, preactivated])
 def test_the_bits_of_two_steps(gpu: Any, network: Any, dtype: Any, req: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(test_channels_last.NETWORKS, preactivated, (3, 3, 9, 7))
@@ -37,6 +39,8 @@ def test_the_bits_of_two_steps(gpu: Any, network: Any, dtype: Any, req: str, mon
         run(network, dtype, passes, times=2, req=req) for passes in (PASSES, WITHOUT, PASSES)
     )
     names = [step.node.op.name for step in plan.steps if step.node.op is not None]
+    layouts = {step.call.inputs[0].layout for step in plan.steps if step.node.op is NORMALIZED_RELU}
+    assert layouts == {PLAIN if dtype == SINGLE else CHANNELS_LAST}
     pairs = {resnet: 3, preactivated: 4}[network]
     assert names.count(NORMALIZED_RELU.name) == names.count(NORMALIZED_RELU_BACKWARD.name) == pairs
     summed = [step for step in plan.steps if step.node.op is NORMALIZED_RELU_BACKWARD and step.node.params.adds]
@@ -45,3 +49,4 @@ def test_the_bits_of_two_steps(gpu: Any, network: Any, dtype: Any, req: str, mon
     for name, array in expected.items():
         np.testing.assert_array_equal(results[name], array, err_msg=name)
         np.testing.assert_array_equal(again[name], array, err_msg=name)
+        np.testing.assert_array_equal(np.signbit(results[name]), np.signbit(array), err_msg=name)

@@ -27,7 +27,26 @@ from .fours import by_walk
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, fits, scalar
 from .row_blocks import APPLY, LANES, MOMENTS, STATISTICS
 
-__all__ = ["by_last_axis", "by_mode", "copies_back", "target_temps", "targets"]
+__all__ = [
+    "ADDEND",
+    "COUNTED",
+    "GRADIENT",
+    "backward_temps",
+    "bind_backward",
+    "bind_forward",
+    "by_last_axis",
+    "by_mode",
+    "copies_back",
+    "forward_temps",
+    "target_temps",
+    "targets",
+]
+
+COUNTED = "const A h = relu ? g * A(A(T((x - mean) * factor + shift)) > 0) : g; "
+"""What an element of gout counts as: with ReLU 0 where its input, worked out again, was not above 0."""
+GRADIENT = "const A own = A(T((h - level - (x - mean) * share) * factor)); gdata[at] = adds ? T(own + more) : T(own);"
+"""The gradient is rounded before something is added to it, as in a step of its own."""
+ADDEND = "adds ? A(addend[at]) : A(0)"
 
 _ELEMENTS = 32 * 64 * 112 * 112
 _EXAMPLE = "32 images of 64 channels, 112 x 112"
@@ -43,7 +62,7 @@ def _forward_kernel(name: str, more: str, write: str, moved: int) -> KernelTempl
         name,
         "const T *data, A *gamma, const A *beta, const A *moving_mean, const A *moving_var, T *out, A *means, "
         f"A *inverses, {more}A *parts, A eps, int of_batch, int fix_gamma, int writes_gamma, int gives_variance, "
-        f"int writes, {CHANNEL_SIZES}, int phase",
+        f"int writes, int relu, {CHANNEL_SIZES}, int phase",
         f"""{_CHANNEL}  A mean = moving_mean[c], variance = moving_var[c];
   if (of_batch) {{
     Moments own = {{A(0), A(0), A(0)}};
@@ -87,12 +106,13 @@ def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelT
     return KernelTemplate(
         name,
         f"const T *gout, {more}const T *data, const A *gamma, const A *means, const A *inverses, A *moving_mean, "
-        "A *moving_var, T *gdata, A *ggamma, A *gbeta, A *parts, A eps, A momentum, int of_batch, int fix_gamma, "
-        f"int takes_variance, int writes, {CHANNEL_SIZES}, int phase",
+        "A *moving_var, T *gdata, A *ggamma, A *gbeta, A *parts, const A *beta, const T *addend, A eps, A momentum, "
+        f"int of_batch, int fix_gamma, int takes_variance, int writes, int relu, int adds, {CHANNEL_SIZES}, int phase",
         f"""{_CHANNEL}  const A mean = means[c], inverse = takes_variance ? 1 / sqrt(inverses[c] + eps) : inverses[c];
+  const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = relu ? beta[c] : A(0);
   A sum = 0, products = 0;
   if (phase != {APPLY}) {{
-{by_walk(reads, "sum += g; products += g * (x - mean);")}  }} else {{
+{by_walk(reads, f"{COUNTED}sum += h; products += h * (x - mean);")}  }} else {{
     for (int s = threadIdx.x; s < slices; s += blockDim.x) {{
       sum += parts[s * channels + c];
       products += parts[(slices + s) * channels + c];
@@ -118,16 +138,15 @@ def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelT
     }}
   }}
   if (!writes) return;
-  const A factor = fix_gamma ? inverse : inverse * gamma[c];
   const A share = of_batch ? products * inverse / A(count) : 0, level = of_batch ? sum / A(count) : 0;
-{by_walk(reads, "gdata[at] = T((g - level - (x - mean) * share) * factor);")}""",
+{by_walk({**reads, "more": ADDEND}, f"{COUNTED}{GRADIENT}")}""",
         (_EXAMPLE, lambda: Moved(moved * _ELEMENTS, moved * _ELEMENTS)),
         declares=LANES + WALK,
         types=tuple(WITH_BFLOAT16),
     )
 
 
-FORWARD = _forward_kernel("opbox_batch_norm", "", " out[at] = T(y);", 3 * 4)
+FORWARD = _forward_kernel("opbox_batch_norm", "", " out[at] = T(relu && A(T(y)) <= 0 ? A(0) : y);", 3 * 4)
 FORWARD_RELU = _forward_kernel(
     "opbox_batch_norm_relu",
     "unsigned char *positive, ",
@@ -166,6 +185,14 @@ def _temps(p: _Params, call: CallSpec, numbers: int, *outputs: int) -> list[Temp
     return [*target_temps(call, *outputs), _slices(p, data.shape).parts(numbers, data.dtype)]
 
 
+def forward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+    return _temps(p, call, 3, 1, 2)
+
+
+def backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
+    return _temps(p, call, 2, 1, 2)
+
+
 def targets(ctx: OpContext, outputs: Outputs, *numbers: int) -> list[Any]:
     """The outputs of these numbers, or the temporaries that `target_temps` asked for."""
     spare = iter(ctx.temp)
@@ -178,9 +205,15 @@ def copies_back(ctx: OpContext, inputs: Arrays, arrays: Arrays) -> list[Callable
 
 
 def _forward(
-    p: _Params, ctx: OpContext, inputs: Arrays, kernel: KernelTemplate, out: Array | None, rest: Arrays
+    p: _Params,
+    ctx: OpContext,
+    inputs: Arrays,
+    kernel: KernelTemplate,
+    out: Array | None,
+    rest: Arrays,
+    relu: bool = False,
 ) -> Callable[[], Any]:
-    """Bind a forward kernel; `rest` is behind out in its parameters."""
+    """Bind a forward kernel; `rest` is behind out in its parameters, and with `relu` it writes ReLU."""
     (data, gamma, *others), calls = contiguous(ctx, inputs)
     old = isinstance(p, BatchNormV1Params)  # its output is the variance, and it always sets gamma
     writes_gamma = p.fix_gamma and (old or ctx.call.wants(1))
@@ -188,7 +221,7 @@ def _forward(
     slices, parts = _slices(p, data.shape), ctx.temp[-1]
 
     def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
-        flags = map(np.int32, (of_batch, p.fix_gamma, writes_gamma and (old or trains), old, out is not None))
+        flags = map(np.int32, (of_batch, p.fix_gamma, writes_gamma and (old or trains), old, out is not None, relu))
         arrays = (data, gamma, *others, data if out is None else out, *rest)
         arguments = (*arrays, parts, scalar(p.eps, data.dtype), *flags)
         launches = slices.calls(ctx, kernel, data.dtype, arguments, statistics=of_batch)
@@ -219,18 +252,30 @@ def _backward(
     kernel: KernelTemplate,
     gdata: Array | None,
     rest: Arrays,
+    beta: Array | None = None,
+    addend: Array | None = None,
 ) -> Callable[[], Any]:
-    """Bind a backward kernel, whose inputs end in the moving statistics; `rest` is behind gdata in its parameters."""
+    """Bind a backward kernel, whose inputs end in the moving statistics; `rest` is behind gdata in its parameters.
+
+    Args:
+        beta: BatchNorm's, where gout is that of the ReLU behind it.
+        addend: what is added to data's gradient.
+    """
     arrays, calls = contiguous(ctx, inputs)
+    more = [array for array in (beta, addend) if array is not None]
+    plain, more_calls = contiguous(ctx, more)
+    others = dict(zip(map(id, more), plain, strict=True))
+    pointers = [np.uintp(0) if array is None else others[id(array)] for array in (beta, addend)]
     gout = arrays[0]
     after = copies_back(ctx, inputs[-2:], arrays[-2:])
     slices, parts = _slices(p, gout.shape), ctx.temp[-1]
 
     def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
         factors = (scalar(p.eps, gout.dtype), scalar(p.momentum, gout.dtype))
-        flags = map(np.int32, (of_batch, p.fix_gamma, isinstance(p, BatchNormV1Params), gdata is not None))
-        arguments = (*arrays, gout if gdata is None else gdata, *rest, parts, *factors, *flags)
-        return as_one([*calls, *slices.calls(ctx, kernel, gout.dtype, arguments), *after])
+        known = (of_batch, p.fix_gamma, isinstance(p, BatchNormV1Params), gdata is not None)
+        flags = map(np.int32, (*known, beta is not None, addend is not None))
+        arguments = (*arrays, gout if gdata is None else gdata, *rest, parts, *pointers, *factors, *flags)
+        return as_one([*calls, *more_calls, *slices.calls(ctx, kernel, gout.dtype, arguments), *after])
 
     return by_mode(p, ctx, launch)
 
@@ -242,10 +287,13 @@ def _backward(
     accepts=lambda p, call: (
         not by_last_axis(p, call) and fits(call, call.inputs[0], call.outputs[0], types=WITH_BFLOAT16)
     ),
-    temps=lambda p, call: _temps(p, call, 3, 1, 2),
+    temps=forward_temps,
 )
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return _forward(p, ctx, inputs, FORWARD, outputs[0], targets(ctx, outputs, 1, 2))
+def bind_forward(
+    p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs, *, relu: bool = False
+) -> Callable[[], Any]:
+    """Bind forward, with `relu` of BatchNorm and the ReLU behind it."""
+    return _forward(p, ctx, inputs, FORWARD, outputs[0], targets(ctx, outputs, 1, 2), relu)
 
 
 @batch_norm_relu.op.compute(
@@ -267,10 +315,19 @@ def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> C
     accepts=lambda p, call: (
         not by_last_axis(p, call) and fits(call, *call.inputs[:2], call.outputs[0], types=WITH_BFLOAT16)
     ),
-    temps=lambda p, call: _temps(p, call, 2, 1, 2),
+    temps=backward_temps,
 )
-def _(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Callable[[], Any]:
-    return _backward(p, ctx, inputs, BACKWARD, outputs[0], targets(ctx, outputs, 1, 2))
+def bind_backward(
+    p: BatchNormParams,
+    ctx: OpContext,
+    inputs: Arrays,
+    outputs: Outputs,
+    *,
+    beta: Array | None = None,
+    addend: Array | None = None,
+) -> Callable[[], Any]:
+    """Bind backward; `beta` and `addend` as in the step with ReLU."""
+    return _backward(p, ctx, inputs, BACKWARD, outputs[0], targets(ctx, outputs, 1, 2), beta, addend)
 
 
 @batch_norm_relu.backward.compute(

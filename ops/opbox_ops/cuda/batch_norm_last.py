@@ -19,7 +19,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..infer import size_of
 from ..layout import CHANNELS_LAST, physical, physical_arrays, share_layout
 from ..nn.batch_norm import BatchNormParams, backward, op
-from .batch_norm import by_last_axis, by_mode, copies_back, target_temps, targets
+from .batch_norm import ADDEND, COUNTED, GRADIENT, by_last_axis, by_mode, copies_back, target_temps, targets
 from .channel_rows import JOIN_PLACE, MAX_SLICES, PLACE, SIZES, THREADS, blocks_for, join_slices, slices_of
 from .fours import by_channel_rows
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
@@ -68,7 +68,7 @@ JOIN_STATISTICS = KernelTemplate(
     declares=LANES + MOMENTS,
     types=("float32", "float64"),
 )
-_WRITE = "const A y = A(T((x - mean) * factor + shift)); out[at] = T(relu && y < 0 ? A(0) : y);"
+_WRITE = "const A y = A(T((x - mean) * factor + shift)); out[at] = T(relu && y <= 0 ? A(0) : y);"
 """NaN stays NaN."""
 FORWARD = KernelTemplate(
     "opbox_batch_norm_last",
@@ -90,8 +90,6 @@ FORWARD = KernelTemplate(
     types=tuple(WITH_BFLOAT16),
 )
 _READS = {"g": "A(gout[at])", "x": "A(data[at])"}
-_COUNTED = "const A h = relu ? g * A(A(T((x - mean) * factor + shift)) > 0) : g; "
-"""What an element of gout counts as: with ReLU 0 where its input, worked out again, was not above 0."""
 SUMS = KernelTemplate(
     "opbox_batch_norm_last_sums",
     "const T *gout, const T *data, const A *gamma, const A *beta, const A *means, const A *inverses, A *parts, "
@@ -99,7 +97,7 @@ SUMS = KernelTemplate(
     f"""{PLACE}  A sum = 0, products = 0;
   if (c < channels) {{
     const A mean = means[c], factor = fix_gamma ? inverses[c] : inverses[c] * gamma[c], shift = relu ? beta[c] : A(0);
-{by_channel_rows(_READS, f"{_COUNTED}sum += h; products += h * (x - mean);", loads=8)}  }}
+{by_channel_rows(_READS, f"{COUNTED}sum += h; products += h * (x - mean);", loads=8)}  }}
   sum = add_over_lanes(sum, scratch, 32, rows_at_once);
   products = add_over_lanes(products, scratch, 32, rows_at_once);
   if (row == 0 && c < channels) {{
@@ -130,8 +128,6 @@ JOIN_SUMS = KernelTemplate(
     declares=LANES,
     types=("float32", "float64"),
 )
-_GRADIENT = "const A own = A(T((h - level - (x - mean) * share) * factor)); gdata[at] = adds ? T(own + more) : T(own);"
-"""The gradient is rounded before something is added to it, as in a step of its own."""
 BACKWARD = KernelTemplate(
     "opbox_batch_norm_last_back",
     "const T *gout, const T *data, const A *gamma, const A *beta, const A *means, const A *inverses, A *moving_mean, "
@@ -150,7 +146,7 @@ BACKWARD = KernelTemplate(
   if (!writes) return;
   const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = relu ? beta[c] : A(0);
   const A share = of_batch ? products * inverse / A(rows) : 0, level = of_batch ? sum / A(rows) : 0;
-{by_channel_rows({**_READS, "more": "adds ? A(addend[at]) : A(0)"}, f"{_COUNTED}{_GRADIENT}")}""",
+{by_channel_rows({**_READS, "more": ADDEND}, f"{COUNTED}{GRADIENT}")}""",
     (_EXAMPLE, lambda: Moved(4 * 3 * _ELEMENTS, 4 * 3 * _ELEMENTS)),
     types=tuple(WITH_BFLOAT16),
 )

@@ -3,7 +3,7 @@
     data, gamma, beta, moving_mean, moving_var -> relu(BatchNorm(data)), mean, var
     gout, data, gamma, beta, mean, var, moving_mean, moving_var, addend if any -> gdata + addend, ggamma, gbeta
 
-of arrays with the channels last, of float32 on a CPU. Backward works out again where ReLU's input was above 0, from
+on a CPU of float32 with the channels last. Backward works out again where ReLU's input was above 0, from
 data, which BatchNorm's gradient reads anyway: neither that input nor its gradient is in any array.
 """
 
@@ -26,7 +26,6 @@ __all__ = [
     "NORMALIZED_RELU",
     "NORMALIZED_RELU_BACKWARD",
     "NormalizedReluParams",
-    "is_for_rows",
     "is_for_sweeps",
     "norm_of",
     "sweeps_of",
@@ -64,12 +63,7 @@ NORMALIZED_RELU_BACKWARD.set_attr("FMutateInputs", lambda p: (6, 7))
 def is_for_sweeps(p: BatchNormParams, call: CallSpec, data: ArraySpec) -> bool:
     """True if a BatchNorm over such data is for the CPU's sweeps: NumPy adds a single channel up in another order."""
     alike = data.dtype == np.float32 and all(spec.dtype == data.dtype for spec in call.inputs)
-    return is_for_rows(p, call, data) and alike and data.shape[1] > 1
-
-
-def is_for_rows(p: BatchNormParams, call: CallSpec, data: ArraySpec) -> bool:
-    """True if a BatchNorm over such data is for a GPU's kernels: they go along rows of channels."""
-    return data.layout == CHANNELS_LAST and p.axis == 1
+    return data.layout == CHANNELS_LAST and p.axis == 1 and alike and data.shape[1] > 1
 
 
 def sweeps_of(data: ArraySpec) -> NormSweeps:

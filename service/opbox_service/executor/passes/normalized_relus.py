@@ -5,8 +5,8 @@
     gx = gradient of BatchNorm(h, x)       ->   gx = gradient of normalized_relu(g, x)
     s = gx + a                             ->   s = gradient of normalized_relu(g, x) + a
 
-where oneDNN, or opbox's own kernels on a GPU, would run BatchNorm on arrays with the channels last, and nobody else
-reads n, h or gx. On a CPU it takes kernels in C: by NumPy alone the sweeps take three times as long as oneDNN's and
+where oneDNN would run BatchNorm on arrays with the channels last, or a GPU's own kernels, and nobody else reads n, h or
+gx. On a CPU it takes kernels in C: by NumPy alone the sweeps take three times as long as oneDNN's and
 ReLU's. There float32 agrees within its rounding, as the statistics are added up in another order; the sum has the bits
 of a step of its own. On a GPU all results have the bits of steps of their own.
 """
@@ -24,7 +24,6 @@ from opbox_ops.nn.normalized_relu import (
     NORMALIZED_RELU,
     NORMALIZED_RELU_BACKWARD,
     NormalizedReluParams,
-    is_for_rows,
     is_for_sweeps,
 )
 from opbox_ops.node import Node
@@ -98,7 +97,7 @@ def _follows(plan: Plan, pair: Sequence[Step], name: str, readers: list[int]) ->
         and function.act_type == "relu"
         and set(relu.req) == {OpReq.WRITE}
         and norm.req[0] != OpReq.ADD
-        and (is_for_sweeps if norm.call.device == "cpu" else is_for_rows)(params, norm.call, data)
+        and (norm.call.device != "cpu" or is_for_sweeps(params, norm.call, data))
     )
 
 
