@@ -8,7 +8,8 @@ arrays are small, so that nearly all of the time is overhead.
 
 All times are processor time, the least of several runs. An operator is counted in a chain of `--calls` calls on (4, 4)
 arrays that ends in one `asnumpy()`: the client's recording, the batches, and running them, threads included. Remote,
-that is the client's process and the server's together, without a worker process (`--isolation none`).
+that is the client's process and the server's together, without a worker process (`--isolation none`). A call of a
+network is waited for each time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-GOALS = {"a node": 1.5, "embedded": 15.0, "remote": 30.0, "bind": 100.0}
+GOALS = {"a node": 1.5, "a call": 25.0, "embedded": 15.0, "remote": 30.0, "bind": 100.0}
 """Microseconds, by the beginning of a row's name."""
 REPEATS = 15
 REMOTE_CHAINS = 15
@@ -117,10 +118,36 @@ def chains(calls: int) -> dict[str, Callable[[], object]]:
     return named
 
 
+def network_calls(calls: int) -> dict[str, Callable[[], object]]:
+    """Calls of an executor of two nodes, each waited for, run for long enough that its kernels are there."""
+    import opbox as mx
+
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="fc")
+    executor = mx.sym.SoftmaxOutput(net, name="softmax").simple_bind(mx.cpu(), data=(2, 4))
+
+    def forward() -> None:
+        for _ in range(calls):
+            executor.forward()[0].wait_to_read()
+
+    def step() -> None:
+        for _ in range(calls):
+            executor.forward(is_train=True)
+            executor.backward()
+            mx.nd.waitall()
+
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        step()
+        forward()
+    return {"forward": forward, "a training step": step}
+
+
 def embedded(options: argparse.Namespace) -> dict[str, float]:
-    """Operators on the engine of this process."""
+    """Operators, and calls of a network, on the engine of this process."""
     os.environ.pop("OPBOX_URL", None)
-    return {f"embedded: {name}": least(run) / options.calls * 1e6 for name, run in chains(options.calls).items()}
+    named = {f"embedded: {name}": run for name, run in chains(options.calls).items()}
+    named |= {f"a call: {name}": run for name, run in network_calls(options.calls).items()}
+    return {name: least(run) / options.calls * 1e6 for name, run in named.items()}
 
 
 def remote(options: argparse.Namespace) -> dict[str, float]:

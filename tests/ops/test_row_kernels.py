@@ -144,7 +144,10 @@ def test_few_calls_make_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     wanted: list[Any] = []
     monkeypatch.setattr(c_compiler, "request", wanted.append)
     kernels = row_kernels.RowKernels(np.dtype("float32"))
+    texts: list[str] = []
+    monkeypatch.setattr(row_kernels, "kernel_text", lambda *name, **macros: texts.append("int no_kernel;") or texts[-1])
     assert not any(kernels.ready(1280) for _ in range(100))
+    assert len(texts) == 1, "a text is put together once, not in each call"
     (load,) = wanted
     load()
     assert not any(kernels.ready(1280) for _ in range(2000))

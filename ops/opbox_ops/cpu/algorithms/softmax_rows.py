@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_double, c_int, c_long, c_void_p
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class RowKernels:
         mode = c_compiler.mode()
         if mode == "off":
             return False
-        if mode == "now" or c_compiler.is_built(self._text(), "opbox_softmax", threads=True):
+        if mode == "now" or c_compiler.is_built(self._text, "opbox_softmax", threads=True):
             self._make()
             return bool(self._functions)
         if self._heat < 0:
@@ -115,13 +115,13 @@ class RowKernels:
 
     def _load(self) -> None:
         """Take the kernels from the disk, if they are there."""
-        if c_compiler.is_stored(self._text(), threads=True):
+        if c_compiler.is_stored(self._text, threads=True):
             self._make()
 
     def _make(self) -> None:
         if self._functions is not None:
             return
-        text = self._text()
+        text = self._text
         exp, log, add = loop_of("exp", self._dtype), loop_of("log", self._dtype), summing_loop(self._dtype)
         functions = {}
         for name, types in _ARGUMENTS.items():
@@ -137,6 +137,7 @@ class RowKernels:
         self._loops = (Loop * 3)(exp, log, add)
         self._functions = functions
 
+    @cached_property
     def _text(self) -> str:
         number, whole = _TYPES[self._dtype]
         return kernel_text("softmax_rows.c", W=number, I=whole)
