@@ -26,9 +26,10 @@ class Gate:
     def open(self) -> None:
         """Open the gate for all threads. Safe to call again, from any thread."""
         self.is_open = True
-        with contextlib.suppress(IndexError):  # another thread opens it too
-            while self._waiting:
-                self._waiting.pop().release()
+        if self._waiting:
+            with contextlib.suppress(IndexError):  # another thread opens it too
+                while self._waiting:
+                    self._waiting.pop().release()
 
     def wait(self) -> None:
         """Wait until it is open."""

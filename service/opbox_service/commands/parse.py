@@ -74,11 +74,14 @@ def parse(commands: Any, limit: int) -> Sequence[TypedCommand]:
         raise BadRequestError(f"commands: expected a list of commands, got {kind}")
     if len(commands) > limit:
         raise LimitError(f"commands: expected at most {limit} in a batch, got {len(commands)}: send several batches")
+    runs: list[Any] = [recurring_run(command) for command in commands]
+    if None not in runs:
+        return runs
     forget_replaced()
     typed: list[Any] = []
     unknown: list[Any] = []
-    for command in commands:
-        known = recurring_run(command) or recurring(command, typed)
+    for run, command in zip(runs, commands, strict=True):
+        known = run or recurring(command, typed)
         if known is None:
             unknown.append(command)
         typed.append(known)

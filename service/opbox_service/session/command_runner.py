@@ -82,9 +82,10 @@ class CommandRunner:
             silent = silent and command.scope == "run"
             plans_only = plans_only and command.silences
         silence: Any = np.errstate(all="ignore") if silent and not plans_only else _NOTHING
+        definitions: Any = _NOTHING if plans_only and not len(self._definitions) else self._definitions.scope()
         table.silent = silent
         budget = table.budget
-        with table.backend.scope(), self._definitions.scope(), silence:
+        with table.backend.scope(), definitions, silence:
             try:
                 for i, command in enumerate(commands):
                     batch.position = i
