@@ -161,3 +161,19 @@ def test_a_kept_answer_is_a_copy(tmp_path: Path) -> None:
     assert model.statistics.to_json()["execution_count"] == 2
     model.close()
     assert answers.get(AnswerKey.of(0, "ann", ["softmax_output"], {"data": X})) is None
+
+
+def test_an_answer_from_the_cache_says_nothing_of_how_long_a_run_takes(tmp_path: Path) -> None:
+    """Else a slow network would run in the thread that calls come by, as its kept answers took no time."""
+    save(tmp_path / "m", *perceptron(), INPUT)
+    network = read_files(find_files(tmp_path / "m"), max_nodes=100, max_edges=100)
+    config, answers = ModelConfig(response_cache=True), ResponseCache(Budget(1 << 20))
+    model = LoadedModel("m", network, config, backend_for("cpu"), Budget(1 << 30), "cpu", answers=answers)
+    form = None
+    for _ in range(3):
+        form = model.infer("ann", {"data": X}, ["softmax_output"], lambda _: None, print, AnswerLimit(), form=form)
+        form.elsewhere = 5
+    model.infer("ann", {"data": X}, ["softmax_output"], lambda _: None, print, AnswerLimit(), form=form)
+    assert form is not None
+    assert (form.elsewhere, model.statistics.to_json()["execution_count"]) == (5, 1)
+    model.close()

@@ -179,14 +179,9 @@ class LoadedModel:
                 key = AnswerKey.of(self._number, owner, form.outputs, tensors)
                 answer = self._answers.get(key)
                 self.statistics.looked_up(time.monotonic() - begun, hit=answer is not None)
-                if answer is not None:
+                if answer is not None:  # which says nothing of how long the next run takes (RunForm.ran)
                     limit.check("the outputs", answer.values())
                     take(answer)
-                    form.ran(
-                        time.monotonic() - begun,
-                        0.0 if waited_for else time.thread_time() - worked,
-                        waited_for=waited_for,
-                    )
                     self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came)
                     return form
                 take = self._keeping(self._answers, key, take)
