@@ -244,5 +244,5 @@ def _whole_or_part(whole: Sequence[str], part: Sequence[str], cut: bool) -> str:
     vectors, elements = (
         "".join(f"    {indent}{line}\n" for line in lines) for indent, lines in (("", whole), ("  ", part))
     )
-    each = "    #pragma unroll\n    for (int k = 0; k < VECTOR; ++k) if (at + k < size) {\n"
-    return f"  if (at + VECTOR <= size) {{\n{vectors}  }} else {{\n{each}{elements}    }}\n  }}\n"
+    loop = "    #pragma unroll\n    for (int k = 0; k < VECTOR; ++k) if (at + k < size) {\n"
+    return f"  if (at + VECTOR <= size) {{\n{vectors}  }} else {{\n{loop}{elements}    }}\n  }}\n"
