@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import time
@@ -20,7 +21,6 @@ from tests.contract.live import Live
 from tests.switches import switch_off
 
 from .compiler import cuda_headers
-from .libraries import cublas_library
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +135,10 @@ def test_a_library_that_is_not_installed(
 
 def test_products_without_cuda_pathfinder(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system's loader finds the library by its name."""
+    pathfinder: Any = importlib.import_module("cuda.pathfinder")
+    file = pathfinder.load_nvidia_dynamic_lib("cublas").abs_path
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
-    monkeypatch.setattr(shared_libraries, "_files", lambda name: [cublas_library.library_file()])
+    monkeypatch.setattr(shared_libraries, "_files", lambda name: [file])
     monkeypatch.setattr(cublas, "_library", cublas._library.__wrapped__)
     monkeypatch.setattr(cublas, "_handles", {})
     switch_off(monkeypatch, "cublaslt")
