@@ -173,7 +173,7 @@ def test_settings_of_the_server_come_from_a_file_that_need_not_be_there(name: st
 
 def test_the_variables_of_compose_that_the_documents_name_are_read() -> None:
     text = (ROOT / "docs" / "tutorials" / "serving.md").read_text("utf-8")
-    (sentence,) = re.findall(r"For `compose.yaml` alone, (.*?)\s+set port", text, re.S)
+    (sentence,) = re.findall(r"For `compose.yaml` alone, (.*?)\s+set ports", text, re.S)
     source = (ROOT / "compose.yaml").read_text("utf-8")
     for name in re.findall(r"`(OPBOX_\w+)`", sentence):
         assert f"${{{name}:" in source, name

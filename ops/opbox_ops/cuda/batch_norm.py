@@ -265,16 +265,17 @@ def _backward(
     more = [array for array in (beta, addend) if array is not None]
     plain, more_calls = contiguous(ctx, more)
     others = dict(zip(map(id, more), plain, strict=True))
-    pointers = [np.uintp(0) if array is None else others[id(array)] for array in (beta, addend)]
     gout = arrays[0]
     after = copies_back(ctx, inputs[-2:], arrays[-2:])
     slices, parts = _slices(p, gout.shape), ctx.temp[-1]
+    # Where there is none, the kernel has an array of the type that it does not read.
+    beside = [unread if array is None else others[id(array)] for array, unread in ((beta, parts), (addend, gout))]
 
     def launch(of_batch: bool, trains: bool) -> Callable[[], Any]:
         factors = (scalar(p.eps, gout.dtype), scalar(p.momentum, gout.dtype))
         known = (of_batch, p.fix_gamma, isinstance(p, BatchNormV1Params), gdata is not None)
         flags = map(np.int32, (*known, beta is not None, addend is not None))
-        arguments = (*arrays, gout if gdata is None else gdata, *rest, parts, *pointers, *factors, *flags)
+        arguments = (*arrays, gout if gdata is None else gdata, *rest, parts, *beside, *factors, *flags)
         return as_one([*calls, *more_calls, *slices.calls(ctx, kernel, gout.dtype, arguments), *after])
 
     return by_mode(p, ctx, launch)
