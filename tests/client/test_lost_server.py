@@ -78,13 +78,14 @@ def test_a_fault_of_the_engine_in_this_process_shows_its_traceback(tmp_path: Pat
     script.write_text("""
 import opbox as mx
 from opbox_service.embedded import EmbeddedTransport
+from opbox_service.session.command_runner import CommandRunner
 transport = EmbeddedTransport()
 mx.connection.use(transport)
 x = mx.nd.ones((2,))
 x.asnumpy()
 def fail(*args, **kwargs):
     raise RecursionError("too deep")
-transport._engine.call = fail
+CommandRunner.run = fail
 x.asnumpy()
 """)
     env = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}

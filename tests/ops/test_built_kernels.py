@@ -41,7 +41,7 @@ def test_every_text_that_is_asked_for_is_built() -> None:
     modules = blocked_product, layer_norm_rows, lrn_channels, norm_sweeps, recurrent_cells, short_rows, unit_steps
     asked = {whole(module.TEXT, threads=True) for module in modules}
     asked |= {whole(text, threads=True) for text in max_pooling.TEXTS.values()}
-    asked |= {whole(RowKernels(np.dtype(dtype))._text(), threads=True) for dtype in ("float32", "float64")}
+    asked |= {whole(RowKernels(np.dtype(dtype))._text, threads=True) for dtype in ("float32", "float64")}
     asked |= {
         whole(f"#define TAPS {taps}\n{winograd_functions.TEXT}", threads=True) for taps in winograd_functions.KERNELS
     }

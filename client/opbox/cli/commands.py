@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sessions": ("server:sessions", "List sessions, or end some."),
     "usage": ("server:usage", "What you used on each day, and your quotas."),
     "token": ("tokens:token", "Make tokens for a server, list or remove them."),
-    "models": ("models:models", "List the models that the server serves; publish, load, unload or remove one."),
+    "models": ("models:models", "List the server's models; publish, load or remove one."),
     "datasets": ("datasets:datasets", "List the datasets on the server, or delete some."),
     "ops": ("server:ops", "List the operators, or describe one."),
     "infer-shape": ("networks:infer_shape", "The shapes inside a saved symbol."),

@@ -10,6 +10,7 @@ _SMALL, _LARGE = (3, 10, 5), (70, 130, 33)
 
 ROWS = [
     Row("Concat", [(3, 2, 5), (3, 8, 5)], [(70, 96, 33), (70, 7, 33)], {"num_args": 2, "dim": 1}),
+    Row("_rnn_param_concat", [(3, 5), (2, 5)], [(300, 64), (77, 64)], {"num_args": 2, "dim": 0}),
     Row("_npi_concatenate", [(3, 2), (4, 2)], [(300, 96), (77, 96)], {"num_args": 2, "axis": 0}),
     Row("stack", [(3, 5), (3, 5)], [(300, 64), (300, 64)], {"num_args": 2, "axis": 1}),
     Row("SliceChannel", [_SMALL], [_LARGE], {"num_outputs": 5, "axis": 1}),
