@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from opbox_ops.cuda import shared_libraries
+from opbox_ops.cudnn import library as cudnn_library
 from tests.conftest import missing, pretend
 
 
@@ -49,3 +50,5 @@ def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", absent)
     monkeypatch.setattr(shared_libraries, "_files", lambda name: [f"lib{name}.so.none"])
+    # That there is no cuDNN is remembered: not for the tests behind this one.
+    monkeypatch.setattr(cudnn_library._State, "handles", {})
