@@ -381,6 +381,8 @@ class ServerSession:
                     own_s -= seconds
             self._device_times.add(self.owner, self.device, begun - batch.since, max(0.0, own_s))
             begun, copies_out = answered, batch.sends
+            with self._lock:  # before the answer too: who has it may ask which batch is the next
+                self._next = batch.seq + 1
             batch.finish(error)
             if self._stopping:
                 self._runner.save()
