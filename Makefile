@@ -242,7 +242,8 @@ $(VENV)/.compose: $(READY) .ci/compose.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/compose.txt
 	@touch $@
 
-check-compose: $(VENV)/.compose  ## check the Dockerfile with hadolint, compose.yaml with its schema, and the mounted files
+check-compose: $(VENV)/.compose  ## check the Dockerfile with hadolint, compose.yaml with its schema, the mounted files, and alerts with Debian's promtool and amtool
+	@sh .ci/prometheus.sh
 	$(BIN)/python -m pytest -m compose tests/docker $(ARGS)
 
 # IMAGE_BUILDER names a program where there is no Docker: tests/docker/engine.py says how it is called.
@@ -250,4 +251,4 @@ test-image: $(READY)  ## build the image (VARIANT, COMPILER), start it, train wi
 	VARIANT=$(VARIANT) COMPILER=$(COMPILER) $(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .nginx .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
+	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .nginx .prometheus .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

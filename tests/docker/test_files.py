@@ -49,10 +49,11 @@ def test_compose_agrees_with_its_specification(tmp_path: Path) -> None:
 
 def test_each_profile_has_its_services() -> None:
     profiles = {name: service["profiles"] for name, service in compose()["services"].items()}
-    assert profiles == {"cpu": ["cpu"], "gpu": ["gpu"], "prometheus": ["monitoring"], "grafana": ["monitoring"]}
+    monitoring = {name: ["monitoring"] for name in ("prometheus", "alertmanager", "grafana")}
+    assert profiles == {"cpu": ["cpu"], "gpu": ["gpu"], **monitoring}
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu", "prometheus", "grafana"])
+@pytest.mark.parametrize("name", ["cpu", "gpu", "prometheus", "alertmanager", "grafana"])
 def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
     service = compose()["services"][name]
     assert service["read_only"] is True
@@ -82,9 +83,9 @@ def test_what_is_mounted_is_there() -> None:
     document = compose()
     for service in document["services"].values():
         for volume in service["volumes"]:
-            source = volume.partition(":")[0]
+            source = re.sub(r"\$\{\w+:-(.*?)\}", r"\1", volume).partition(":")[0]
             assert source in document["volumes"] or (ROOT / source).exists(), source
-        assert set(service["secrets"]) <= document["secrets"].keys()
+        assert set(service.get("secrets", ())) <= document["secrets"].keys()
 
 
 def test_the_servers_ports_are_published() -> None:

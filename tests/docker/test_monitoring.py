@@ -37,7 +37,7 @@ def queries() -> list[str]:
     document = json.loads(DASHBOARD.read_text("utf-8"))
     panels = [f"{t['expr']} {t['legendFormat']}" for panel in document["panels"] for t in panel["targets"]]
     panels += [note["expr"] for note in document["annotations"]["list"]]
-    alerts = re.findall(r"expr: (.*(?:\n.*summary: .*)?)", (MONITORING / "alerts.yml").read_text("utf-8"))
+    alerts = re.findall(r"expr: (.*(?:\n(?! *- alert:).*)*)", (MONITORING / "alerts.yml").read_text("utf-8"))
     assert len(alerts) == 4
     return panels + alerts
 
