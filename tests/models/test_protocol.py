@@ -355,6 +355,7 @@ def test_the_command(server: Live) -> None:
     assert rows["plain"]["requests"] > 0
     assert rows["plain"]["batches"]["3"] > 0
     assert rows["plain"]["p99_ms"] >= rows["plain"]["p50_ms"] > 0
+    assert rows["plain"]["bytes"] == sum(array.asnumpy().nbytes for array in perceptron()[1].values())
     assert rows["broken"]["device"] is None
     assert "expected a token with 'admin', got one with run" in opbox("load", "plain")
     assert json.loads(opbox("load", "plain", "--json", owner="boss")) == {"loaded": ["plain"]}

@@ -108,6 +108,8 @@ class LoadedModel:
             metered: Any = MeteredBackend(backend, self._budget)
             with backend.scope():
                 self._params = {name: metered.put(array) for name, array in network.params.items()}
+            self._budget.keep(sum(int(array.nbytes) for array in self._params.values()))
+            self._budget.settle()
         except BaseException:
             self._budget.close()
             raise
