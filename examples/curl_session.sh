@@ -46,7 +46,7 @@ post /v1/backward <<JSON
 JSON
 
 echo "== a session: arrays that stay, and a step of gradient descent on them"
-SESSION=$(post /v1/sessions </dev/null | sed -n 's/.*"id":"\([0-9a-f]*\)".*/\1/p')
+SESSION=$(post /v1/sessions </dev/null | sed -n 's/.*"id":"\([0-9a-z-]*\)".*/\1/p')
 trap 'curl --silent --request DELETE --header "Authorization: Bearer $OPBOX_TOKEN" "$OPBOX_URL/v1/sessions/$SESSION"; echo' EXIT
 
 echo "== put the arrays (1 to 3), room for the weight's gradient (4), and bind the graph to them (5)"

@@ -26,6 +26,7 @@ SERVICE = [
     "owner_locks",
     "token_hashes",
     "owner_terms",
+    "session_ids",
     "settings",
     "environment",
     "validation",

@@ -18,6 +18,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .owner_terms import DEFAULT_OWNER, SCOPES, Scope, Token
+from .session_ids import NODE_PATTERN
 
 __all__ = ["SECRETS", "Settings"]
 
@@ -103,6 +104,11 @@ class Settings(BaseSettings):
         default=86_400, gt=0, description="Seconds that keys are used while the issuer cannot be reached."
     )
 
+    node: str = Field(
+        default="",
+        pattern=rf"^({NODE_PATTERN})?$",
+        description="This server's name in a cluster, 1 to 16 of a-z and 0-9: its sessions' ids begin with it.",
+    )
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="Allowed names in a request's Host, such as box.example.org, *.example.org or *; "
@@ -420,6 +426,7 @@ class Settings(BaseSettings):
         """Settings without limits, for an engine inside the user's own process."""
         huge = 1 << 62
         return cls(
+            node="",
             token=None,  # OPBOX_TOKEN may be meant for a server; nothing here asks for one
             tokens=(),
             token_file=None,

@@ -152,7 +152,8 @@ def sessions(ctx: click.Context, everybody: bool, as_json: bool) -> None:
 def end(ctx: click.Context, ids: tuple[str, ...], everybody: bool, as_json: bool) -> None:
     """End sessions: everything that they hold is freed.
 
-    An ID may be cut short as long as it begins one session alone: the page shows the first eight letters.
+    An ID may be cut short as long as it begins one session alone: the page shows the first eight letters
+    (behind the name of its node, in a cluster).
     """
     everybody = everybody or ctx.obj
     route = routes.ADMIN_SESSION if everybody else routes.SESSION

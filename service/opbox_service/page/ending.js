@@ -1,6 +1,7 @@
 // Ending a session: who may, and the question before it.
 
 import { call, path, PATHS } from "./api.js";
+import { shortId } from "./format.js";
 import { ask } from "./question.js";
 
 const owns = (session, you) => session.owner === you.owner && you.scopes.includes("run");
@@ -14,7 +15,7 @@ export function mayEnd(session, you) {
 export function askToEnd(session, you) {
   const whose = owns(session, you) ? "your session" : `a session of ${session.owner}`;
   ask({
-    title: `End session ${session.id.slice(0, 8)}?`,
+    title: `End session ${shortId(session.id)}?`,
     text: `This is ${whose}. Its arrays and executors are freed at once, and the program that uses it gets an error at its next call.`,
     action: "End session",
     async onYes() {

@@ -36,6 +36,11 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+/** The beginning of a session's id that is enough for people: in a cluster with its node's name. */
+export function shortId(id) {
+  return id.slice(0, id.indexOf("-") + 9);
+}
+
 /** "gpu:0, gpu:1"; of a session whose process does not answer its first device alone is known. */
 export function devicesOf(session) {
   return session.devices?.length ? session.devices.join(", ") : session.device;

@@ -3,7 +3,7 @@
 import { call, PATHS } from "./api.js";
 import { bar, figure, figures } from "./chart.js";
 import { h, keyed, section, table, write } from "./dom.js";
-import { bytes, clock, count, devicesOf, duration, ms, rate } from "./format.js";
+import { bytes, clock, count, devicesOf, duration, ms, rate, shortId } from "./format.js";
 import * as past from "./history.js";
 import { askToEnd, mayEnd } from "./ending.js";
 import { number } from "./plot.js";
@@ -133,7 +133,7 @@ function deviceRow(first) {
 
 function sessionsTable() {
   const link = (session) =>
-    h("a", { href: `#/sessions/${session.id}`, "aria-label": `Session ${session.id}` }, session.id.slice(0, 8));
+    h("a", { href: `#/sessions/${session.id}`, "aria-label": `Session ${session.id}` }, shortId(session.id));
   const end = (session) =>
     mayEnd(session, session.you) &&
     h(
@@ -164,7 +164,7 @@ function sessionsTable() {
 /** The owner's sessions that have ended, read anew when there is another. */
 function pastSessions() {
   const link = (session) =>
-    h("a", { href: `#/sessions/${session.id}`, "aria-label": `Session ${session.id}` }, session.id.slice(0, 8));
+    h("a", { href: `#/sessions/${session.id}`, "aria-label": `Session ${session.id}` }, shortId(session.id));
   const rows = table(
     "Sessions that have ended",
     [

@@ -4,7 +4,7 @@ import { call, path, PATHS } from "./api.js";
 import { figure, figures } from "./chart.js";
 import { h, section, write } from "./dom.js";
 import { askToEnd, mayEnd } from "./ending.js";
-import { bytes, clock, count, devicesOf, duration, rate } from "./format.js";
+import { bytes, clock, count, devicesOf, duration, rate, shortId } from "./format.js";
 import * as past from "./history.js";
 import { networkView } from "./network.js";
 import { queue, why } from "./overview.js";
@@ -26,14 +26,14 @@ export function sessionView(id) {
   end.addEventListener("click", () => askToEnd(session, you));
 
   return {
-    title: `Session ${id.slice(0, 8)}`,
+    title: `Session ${shortId(id)}`,
     node: h(
       "div",
       { class: "grid" },
       h(
         "div",
         { class: "wide heading" },
-        h("h1", { tabindex: "-1" }, "Session ", h("code", {}, id.slice(0, 8))),
+        h("h1", { tabindex: "-1" }, "Session ", h("code", {}, shortId(id))),
         end,
       ),
       h("div", { class: "wide" }, gone, figureRow, facts),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections import Counter, deque
@@ -23,6 +22,7 @@ from ..device_time import DeviceTimes
 from ..memory_shares import HOST
 from ..owner_terms import SCOPES, UPLOADS, Scope
 from ..quota import Ledger
+from ..session_ids import new_id
 from ..settings import Settings
 from ..stateless.graph_cache import GraphCache
 from .code_policy import CodePolicy
@@ -141,7 +141,7 @@ class Sessions:
         if not 0 < ttl_s <= settings.max_ttl_s:
             raise BadRequestError(f"ttl_s: expected seconds above 0 and up to {settings.max_ttl_s:g}, got {ttl_s!r}")
         movable = self._code_policy.move is not None and code is not False and bool(scopes & UPLOADS)
-        id = secrets.token_hex(16)
+        id = new_id(settings.node)
         return self._new(id, owner, names, seed, float(ttl_s), quota, script, host, movable=movable)
 
     def adopt(self, owner: str, header: SessionHeader, image: TableImage, quota: OwnerQuota | None) -> ServerSession:
