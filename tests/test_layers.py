@@ -61,7 +61,7 @@ SERVICE += [
     "session",
     "routes",
 ]
-SERVICE += ["engine", "codec", "embedded", "worker", "api", "grpc", "app", "listening", "serve", "schema"]
+SERVICE += ["engine", "codec", "embedded", "worker", "api", "grpc", "app", "listening", "serve", "schema", "cluster"]
 
 
 def _imports(path: Path, package: str) -> list[str]:

@@ -1,0 +1,174 @@
+"""ClusterNode: what the controller knows of a node, and the memory that is free there once what is promised is used."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .documents import NodeInfo, NodeReport, NodeState, SessionReport
+
+__all__ = ["USUAL_BYTES", "ClusterNode", "PendingSession"]
+
+USUAL_BYTES = 64 << 20
+"""Bytes of a device that are promised to a session which does not say how many it needs, until it is reported."""
+
+
+class PendingSession(NamedTuple):
+    """A session that was placed on a node, and that the node has not reported yet.
+
+    Attributes:
+        wish: id of its wish.
+        owner, device: whose, and where.
+        bytes: that were promised.
+        declared: those that the wish said.
+    """
+
+    wish: str
+    owner: str
+    device: str
+    bytes: int
+    declared: int
+
+
+@dataclass(slots=True)
+class ClusterNode:
+    """A node that has joined.
+
+    Attributes:
+        info, state: see their classes.
+        reported: when the last report came.
+        report: that report; None before the first.
+        sessions: by id.
+        claims: by id of a session, the bytes that its wish declared.
+        replicas: by model, device and bytes that a replica is promised which is not ready yet.
+        number: of the next orders.
+    """
+
+    info: NodeInfo
+    reported: float
+    state: NodeState = "ready"
+    report: NodeReport | None = None
+    sessions: dict[str, SessionReport] = field(default_factory=dict)
+    claims: dict[str, int] = field(default_factory=dict)
+    replicas: dict[str, tuple[str, int]] = field(default_factory=dict)
+    number: int = 1
+    _pending: dict[tuple[str, str], deque[PendingSession]] = field(default_factory=dict)
+    _promised: dict[str, int] = field(default_factory=dict)
+    _free: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._free = dict(self.info.devices)
+
+    @property
+    def queue(self) -> int:
+        """Requests that wait there."""
+        return self.report.queue if self.report is not None else 0
+
+    def free(self, device: str) -> int:
+        """Bytes of a device that are neither used nor promised."""
+        promised = self._promised.get(device, 0)
+        if self.replicas:
+            promised += sum(nbytes for name, nbytes in self.replicas.values() if name == device)
+        return max(0, self._free.get(device, 0) - promised)
+
+    def promise(self, pending: PendingSession) -> None:
+        """Count a session that was placed here."""
+        self._pending.setdefault((pending.owner, pending.device), deque()).append(pending)
+        self._promise(pending.device, pending.bytes)
+
+    def withdraw(self, wish: str, owner: str, device: str) -> PendingSession | None:
+        """Count a placed session no longer; None if it has been reported or withdrawn."""
+        line = self._pending.get((owner, device), deque())
+        for pending in line:
+            if pending.wish == wish:
+                line.remove(pending)
+                self._promise(device, -pending.bytes)
+                if not line:
+                    del self._pending[owner, device]
+                return pending
+        return None
+
+    def pending(self) -> Iterator[PendingSession]:
+        """The sessions that were placed here and are not reported yet."""
+        for line in self._pending.values():
+            yield from line
+
+    def take(
+        self, report: NodeReport, now: float
+    ) -> tuple[list[SessionReport], list[SessionReport], list[PendingSession]]:
+        """Take a report.
+
+        Returns:
+            The sessions that are new, those that have ended, and the placed ones that are among the new.
+        """
+        before, self.report, self.reported = self.report, report, now
+        new: list[SessionReport] = []
+        ended: list[SessionReport] = []
+        opened: list[PendingSession] = []
+        if before is None or before.sessions != report.sessions:
+            sessions = {session.id: session for session in report.sessions}
+            new = [session for id, session in sessions.items() if id not in self.sessions]
+            ended = [session for id, session in self.sessions.items() if id not in sessions]
+            self.sessions = sessions
+            for session in ended:
+                self.claims.pop(session.id, None)
+            for session in new:
+                line = self._pending.get((session.owner, session.device))
+                if line:
+                    pending = line.popleft()
+                    if not line:
+                        del self._pending[session.owner, session.device]
+                    self._promise(pending.device, -pending.bytes)
+                    opened.append(pending)
+                    if pending.declared:
+                        self.claims[session.id] = pending.declared
+        self._count()
+        return new, ended, opened
+
+    def _count(self) -> None:
+        """Count free bytes anew: those reported, less what sessions declared and do not use yet."""
+        assert self.report is not None
+        self._free = {device: self.report.free.get(device, 0) for device in self.info.devices}
+        for id, declared in self.claims.items():
+            session = self.sessions[id]
+            if declared > session.bytes:
+                self._free[session.device] = self._free.get(session.device, 0) - declared + session.bytes
+
+    def _promise(self, device: str, nbytes: int) -> None:
+        self._promised[device] = self._promised.get(device, 0) + nbytes
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as JSON."""
+        info, report = self.info, self.report
+        return {
+            "info": [info.name, info.url, dict(sorted(info.devices.items())), info.version],
+            "state": self.state,
+            "reported": self.reported,
+            "number": self.number,
+            "free": None if report is None else dict(sorted(report.free.items())),
+            "queue": self.queue,
+            "sessions": sorted(map(list, self.sessions.values())),
+            "claims": dict(sorted(self.claims.items())),
+            "replicas": {name: list(row) for name, row in sorted(self.replicas.items())},
+            "pending": [list(pending) for _, line in sorted(self._pending.items()) for pending in line],
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> ClusterNode:
+        """The node that had this state."""
+        name, url, devices, version = state["info"]
+        node = cls(NodeInfo(name, url, devices, version), state["reported"], state["state"])
+        sessions = tuple(SessionReport(*row) for row in state["sessions"])
+        node.sessions = {session.id: session for session in sessions}
+        node.claims, node.number = dict(state["claims"]), state["number"]
+        node.replicas = {name: (device, nbytes) for name, (device, nbytes) in state["replicas"].items()}
+        for row in state["pending"]:
+            node.promise(PendingSession(*row))
+        if state["free"] is not None:
+            node.report = NodeReport(state["free"], sessions, queue=state["queue"])
+            node._count()
+        return node

@@ -1,0 +1,371 @@
+"""QuotaShares: owners' quotas over all nodes.
+
+A node enforces its share of an owner's quota by itself, without asking. Shares are raised only by what is free, and
+what a node gives up is free only once its report says that the lower share is in force there, so that they never add
+up to more than the quota. What can exceed it is one node's share: that of a node that was declared lost and still runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .documents import QUOTAS, NodeReport, OwnerQuotas
+
+__all__ = ["Grant", "QuotaShares", "Shortage"]
+
+GRAINS = 8
+"""A share that nobody presses for exceeds the use by the quota divided by this, at most."""
+DAY_S = 86400
+UNLIMITED = OwnerQuotas()
+
+
+@dataclass(slots=True)
+class Grant:
+    """One owner's share of one quota on one node.
+
+    Attributes:
+        share: as it was ordered last.
+        ceiling: the greatest that may be in force on the node, until it reports that `share` is.
+        used: as reported, and what is placed there and not reported yet.
+        number: of the orders with `share`.
+    """
+
+    share: float = 0
+    ceiling: float = 0
+    used: float = 0
+    number: int = 0
+
+    @property
+    def outstanding(self) -> float:
+        """What the owner may use there before the node hears anything new."""
+        return max(self.ceiling, self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A share that cannot be raised now.
+
+    Attributes:
+        quota, limit: which, and the owner's whole.
+        used: of it, on all nodes.
+        final: whether it is used up, and not only shared out.
+    """
+
+    quota: str
+    limit: float
+    used: float
+    final: bool
+
+
+@dataclass(slots=True)
+class _Pool:
+    """One owner's shares of one quota on all nodes, and their sums."""
+
+    grants: dict[str, Grant] = field(default_factory=dict)
+    outstanding: float = 0
+    used: float = 0
+    spent: float = 0
+    scarce: bool = False
+
+
+class QuotaShares:
+    """Shares of all owners on all nodes.
+
+    Args:
+        usual: quotas of owners who have none of their own.
+        owners: those of the others.
+
+    Example:
+        >>> shares = QuotaShares(OwnerQuotas(limits={"sessions": 8}))
+        >>> shares.admit("ann", "a", {"sessions": 1}, 1)
+        >>> shares.changed("a", 0)
+        {'ann': {'sessions': 2}}
+    """
+
+    def __init__(self, usual: OwnerQuotas = UNLIMITED, owners: Mapping[str, OwnerQuotas] | None = None) -> None:
+        self._usual = usual
+        self._owners = dict(owners or {})
+        self._pools: dict[tuple[str, str], _Pool] = {}
+        self._by_node: dict[str, dict[str, None]] = {}
+        self._unconfirmed: dict[str, dict[str, int]] = {}
+        self._day = 0
+
+    def of(self, owner: str) -> OwnerQuotas:
+        """An owner's quotas."""
+        return self._owners.get(owner, self._usual)
+
+    def replace(self, usual: OwnerQuotas, owners: Mapping[str, OwnerQuotas]) -> None:
+        """Replace all quotas; shares follow with the nodes' next reports."""
+        self._usual, self._owners = usual, dict(owners)
+
+    def allowed(self, owner: str, quota: str) -> float:
+        """The sum of what nodes let an owner use, as far as is known here."""
+        pool = self._pools.get((owner, quota))
+        return 0 if pool is None else pool.outstanding + pool.spent
+
+    # -- placing ------------------------------------------------------------------------------------------------
+
+    def shortage(self, owner: str, needs: Mapping[str, float]) -> Shortage | None:
+        """The quota of an owner's that leaves too little for `needs`, wherever it would be used."""
+        limits = self.of(owner).limits
+        for quota, need in needs.items():
+            if quota in limits:
+                pool = self._pools.get((owner, quota))
+                used = pool.used + pool.spent if pool is not None else 0
+                if used + need > limits[quota] or (not need and used >= limits[quota]):
+                    return Shortage(quota, limits[quota], used, True)
+        return None
+
+    def admit(self, owner: str, node: str, needs: Mapping[str, float], number: int) -> Shortage | None:
+        """Raise an owner's shares on a node so that they allow `needs` more, and count those as used.
+
+        Args:
+            owner, node: whose, and where.
+            needs: by quota; of 0 it may be any.
+            number: of the node's next orders.
+
+        Returns:
+            None, or what is short; nothing has changed then.
+        """
+        shortage = self.shortage(owner, needs)
+        if shortage is not None:
+            return shortage
+        limits = self.of(owner).limits
+        for quota in needs:
+            if quota in limits:
+                pool, grant = self._grant(owner, quota, node)
+                if grant.used + needs[quota] > grant.share:
+                    free = limits[quota] - pool.outstanding - pool.spent + grant.outstanding
+                    if grant.used + needs[quota] > free:
+                        pool.scarce = True
+                        return Shortage(quota, limits[quota], pool.used + pool.spent, False)
+        for quota in needs:
+            if quota in limits:
+                pool, grant = self._grant(owner, quota, node)
+                used = grant.used + needs[quota]
+                free = limits[quota] - pool.outstanding - pool.spent + grant.outstanding
+                if used > grant.share or not grant.share:
+                    slack = self._slack(pool, quota, limits[quota] - needs[quota])
+                    self._order(owner, node, pool, grant, min(used + slack, free), number)
+                self._use(pool, grant, used)
+        return None
+
+    def give_back(self, owner: str, node: str, needs: Mapping[str, float]) -> None:
+        """Count what was admitted as not used: the session was not opened, or is in the report now."""
+        for quota, need in needs.items():
+            pool = self._pools.get((owner, quota))
+            if pool is not None and node in pool.grants:
+                grant = pool.grants[node]
+                self._use(pool, grant, max(0, grant.used - need))
+
+    def is_short(self, owner: str) -> bool:
+        """Whether nodes are to give up what an owner does not use there, as it is wanted elsewhere."""
+        return any(pool.scarce for quota in QUOTAS if (pool := self._pools.get((owner, quota))) is not None)
+
+    # -- settling -----------------------------------------------------------------------------------------------
+
+    def settle(
+        self, node: str, report: NodeReport, pending: Mapping[str, Mapping[str, float]], number: int, now: float
+    ) -> list[str]:
+        """Take a node's use, and set its shares anew.
+
+        Args:
+            node, report: whose.
+            pending: by owner and quota, what is placed there and not reported yet.
+            number: of the node's next orders.
+            now: seconds since 1970; days are UTC's.
+
+        Returns:
+            Owners who may get a place now that they could not get before.
+        """
+        self._begin_day(now)
+        unconfirmed = self._unconfirmed.get(node, {})
+        for owner in [owner for owner, ordered in unconfirmed.items() if ordered <= report.orders]:
+            del unconfirmed[owner]
+        woken = []
+        owners = {**dict.fromkeys(self._by_node.get(node, ())), **dict.fromkeys(report.used)}
+        for owner in [*owners, *(owner for owner in report.refused if owner not in owners)]:
+            limits = self.of(owner).limits
+            used, placed = report.used.get(owner, {}), pending.get(owner, {})
+            wanted = owner in report.refused
+            for quota in QUOTAS:
+                key = owner, quota
+                if quota not in limits:
+                    if key in self._pools:
+                        self._forget(key, node)
+                    continue
+                pool, grant = self._grant(owner, quota, node)
+                self._confirm(pool, grant, report.orders)
+                self._use(pool, grant, used.get(quota, 0) + placed.get(quota, 0))
+                before = pool.outstanding
+                self._settle(owner, node, quota, limits[quota], wanted or bool(used) or bool(placed), number)
+                if pool.scarce and (pool.outstanding < before or pool.used + pool.spent < limits[quota]):
+                    woken.append(owner)
+            if not used and not placed and not wanted:
+                self._drop_idle(owner, node)
+        return woken
+
+    def _settle(self, owner: str, node: str, quota: str, limit: float, active: bool, number: int) -> None:
+        pool, grant = self._grant(owner, quota, node)
+        free = limit - pool.outstanding - pool.spent
+        slack = self._slack(pool, quota, limit) if active else 0
+        pool.scarce = pool.scarce and limit - pool.used - pool.spent > 0 and free <= 0
+        share = max(0, min(grant.used + (0 if pool.scarce else slack), max(free, 0) + grant.outstanding))
+        tolerated = 0 if free < slack or not active else self._round(quota, limit / GRAINS)
+        if share > grant.share or share < grant.share - tolerated:
+            self._order(owner, node, pool, grant, share, number)
+
+    def _slack(self, pool: _Pool, quota: str, limit: float) -> float:
+        """What a share exceeds the use by: less, the more nodes the owner is on and the less is left."""
+        unused = max(0, limit - pool.used - pool.spent)
+        return self._round(quota, min(limit / GRAINS, unused / (len(pool.grants) + 1)))
+
+    @staticmethod
+    def _round(quota: str, amount: float) -> float:
+        return amount if quota == "worker_seconds" else math.floor(amount)
+
+    def changed(self, node: str, confirmed: int) -> dict[str, dict[str, float]]:
+        """The shares that a node does not have yet which reports the orders `confirmed` in force."""
+        return {
+            owner: self.shares(owner, node)
+            for owner, number in self._unconfirmed.get(node, {}).items()
+            if number > confirmed
+        }
+
+    def shares(self, owner: str, node: str) -> dict[str, float]:
+        """An owner's shares on a node, by quota."""
+        shares = {}
+        for quota in QUOTAS:
+            pool = self._pools.get((owner, quota))
+            if pool is not None and node in pool.grants:
+                shares[quota] = pool.grants[node].share
+        return shares
+
+    def unconfirmed(self, owner: str, node: str) -> int:
+        """Number of the orders with an owner's last share on a node; 0 once the node has it."""
+        return self._unconfirmed.get(node, {}).get(owner, 0)
+
+    def lost(self, node: str) -> list[str]:
+        """Forget a node's shares; what was used up there of a day's stays used. Return the owners that it had."""
+        owners = list(self._by_node.get(node, ()))
+        for owner in owners:
+            for quota in QUOTAS:
+                key = owner, quota
+                if key in self._pools and node in self._pools[key].grants:
+                    if quota == "worker_seconds":
+                        self._pools[key].spent += self._pools[key].grants[node].used
+                    self._forget(key, node)
+        self._by_node.pop(node, None)
+        self._unconfirmed.pop(node, None)
+        return owners
+
+    # -- sums ---------------------------------------------------------------------------------------------------
+
+    def _grant(self, owner: str, quota: str, node: str) -> tuple[_Pool, Grant]:
+        pool = self._pools.setdefault((owner, quota), _Pool())
+        grant = pool.grants.get(node)
+        if grant is None:
+            grant = pool.grants[node] = Grant()
+            self._by_node.setdefault(node, {})[owner] = None
+        return pool, grant
+
+    def _order(self, owner: str, node: str, pool: _Pool, grant: Grant, share: float, number: int) -> None:
+        before = grant.outstanding
+        grant.share, grant.number = share, number
+        grant.ceiling = max(grant.ceiling, share)
+        pool.outstanding += grant.outstanding - before
+        self._unconfirmed.setdefault(node, {})[owner] = number
+
+    def _use(self, pool: _Pool, grant: Grant, used: float) -> None:
+        before = grant.outstanding
+        pool.used += used - grant.used
+        grant.used = used
+        pool.outstanding += grant.outstanding - before
+
+    def _confirm(self, pool: _Pool, grant: Grant, orders: int) -> None:
+        if orders >= grant.number and grant.ceiling != grant.share:
+            before = grant.outstanding
+            grant.ceiling = grant.share
+            pool.outstanding += grant.outstanding - before
+
+    def _forget(self, key: tuple[str, str], node: str) -> None:
+        pool = self._pools[key]
+        grant = pool.grants.pop(node, None)
+        if grant is not None:
+            pool.used -= grant.used
+            pool.outstanding -= grant.outstanding
+        if not pool.grants:
+            pool.used = pool.outstanding = 0
+            if not pool.spent:
+                del self._pools[key]
+
+    def _drop_idle(self, owner: str, node: str) -> None:
+        """Forget shares of nothing that the node knows to be nothing."""
+        keys = [(owner, quota) for quota in QUOTAS if (owner, quota) in self._pools]
+        grants = [grant for key in keys if (grant := self._pools[key].grants.get(node)) is not None]
+        if any(grant.outstanding or grant.share for grant in grants) or self.unconfirmed(owner, node):
+            return
+        for key in keys:
+            self._forget(key, node)
+        self._by_node.get(node, {}).pop(owner, None)
+
+    def _begin_day(self, now: float) -> None:
+        day = int(now // DAY_S)
+        if day > self._day:
+            self._day = day
+            for key in [key for key, pool in self._pools.items() if pool.spent]:
+                pool = self._pools[key]
+                pool.spent = 0
+                if not pool.grants:
+                    del self._pools[key]
+
+    def grants(self) -> Iterator[tuple[str, str, str, Grant]]:
+        """Owner, quota, node and grant of all shares."""
+        for (owner, quota), pool in self._pools.items():
+            for node, grant in pool.grants.items():
+                yield owner, quota, node, grant
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All shares, as JSON."""
+        return {
+            "usual": _json(self._usual),
+            "owners": {owner: _json(own) for owner, own in sorted(self._owners.items())},
+            "day": self._day,
+            "grants": sorted(
+                [owner, quota, node, grant.share, grant.ceiling, grant.used, grant.number]
+                for owner, quota, node, grant in self.grants()
+            ),
+            "sums": sorted(
+                [owner, quota, pool.outstanding, pool.used, pool.spent, pool.scarce]
+                for (owner, quota), pool in self._pools.items()
+            ),
+            "unconfirmed": {
+                node: dict(sorted(rows.items())) for node, rows in sorted(self._unconfirmed.items()) if rows
+            },
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> QuotaShares:
+        """The shares that had this state."""
+        shares = cls(_quotas(state["usual"]), {owner: _quotas(own) for owner, own in state["owners"].items()})
+        shares._day = state["day"]
+        for owner, quota, node, share, ceiling, used, number in state["grants"]:
+            shares._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
+        for owner, quota, outstanding, used, spent, scarce in state["sums"]:
+            pool = shares._pools.setdefault((owner, quota), _Pool())
+            pool.outstanding, pool.used, pool.spent, pool.scarce = outstanding, used, spent, scarce
+        shares._unconfirmed = {node: dict(rows) for node, rows in state["unconfirmed"].items()}
+        return shares
+
+
+def _json(quotas: OwnerQuotas) -> dict[str, Any]:
+    return {"weight": quotas.weight, "limits": dict(sorted(quotas.limits.items()))}
+
+
+def _quotas(state: Mapping[str, Any]) -> OwnerQuotas:
+    return OwnerQuotas(state["weight"], state["limits"])
