@@ -1,4 +1,4 @@
-"""Recovery: saves a program's arrays on the server every few steps, to continue there after a loss.
+"""Recovery: saves a program's arrays on the server every few steps, to continue after a loss, there or elsewhere.
 
 saved = mx.Recovery("run", every=50)
 saved.watch({"w": w}, [executor])
@@ -15,11 +15,18 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from opbox_protocol.commands import Checkpoint
-from opbox_protocol.errors import MXNetError, NotFoundError, NotReadyError, TransportError, WorkerDiedError
+from opbox_protocol.errors import (
+    GoneError,
+    MXNetError,
+    NotFoundError,
+    NotReadyError,
+    TransportError,
+    WorkerDiedError,
+)
 
 from .device_sessions import adopt
 from .executor import Executor
@@ -110,12 +117,22 @@ class Recovery:
         """True if the session has been lost."""
         return self._session is not None and self._session.lost
 
-    def recover(self, error: MXNetError, passed_over: int = 0) -> tuple[int, frozenset[str]]:
+    @property
+    def saved(self) -> int:
+        """The last step that is known to be in a checkpoint."""
+        return self._confirmed
+
+    def recover(
+        self, error: MXNetError, passed_over: int = 0, repeats: Callable[[int], bool] = lambda step: False
+    ) -> tuple[int, frozenset[str]]:
         """Continue from the last checkpoint in a new session; wait for a server that restarts.
+
+        In a cluster the session is opened on a node that is there. The node of the lost one cannot save it any more.
 
         Args:
             error: what a step raised.
-            passed_over: steps that were begun, and not noted as complete, and that the program does not do again.
+            passed_over: steps that were begun, and not noted as complete.
+            repeats: says whether the program does those behind the checkpoint's step again, in the same order.
 
         Returns:
             The steps that are lost, and the names of the arrays that were saved.
@@ -131,18 +148,19 @@ class Recovery:
         lost = self.steps + passed_over - step
         self.steps = self._confirmed = step
         self._logger.warning(
-            "the session on %s was lost (%s): going on from the checkpoint %r of step %d, %d step%s lost",
+            "the session on %s was lost (%s): going on from the checkpoint %r of step %d, %d step%s %s",
             session.device,
             session.loss,
             self.name,
             self.steps,
             lost,
             " is" if lost == 1 else "s are",
+            "done again" if repeats(step) else "lost",
         )
         return lost, frozenset(report["arrays"])
 
     def _reopened(self, session: Session, error: MXNetError) -> dict[str, Any]:
-        """The answer to `restore`; tried again while the server, or its worker, is not there."""
+        """The answer to `restore`; tried again while no server, or no worker, is there, and when it dies meanwhile."""
         until = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -150,10 +168,10 @@ class Recovery:
                 forget_sent(session)
                 for executor in self._executors:
                     graph_for(session, executor._symbol)  # brings the operators of one's own that it needs
-                report = session.ask({"do": "restore", "name": self.name})
+                report = session.ask({"do": "restore", "name": self.name, "takes_over": True})
                 adopt(session)
                 return report
-            except (NotReadyError, WorkerDiedError, TransportError):
+            except (NotReadyError, WorkerDiedError, TransportError, GoneError):
                 if time.monotonic() > until:
                     raise
                 time.sleep(PAUSE_S)

@@ -269,6 +269,7 @@ class Restore(TypedDict):
     do: Literal["restore"]
     name: str
     arrays: NotRequired[Mapping[str, int] | None]
+    takes_over: NotRequired[bool]
 
 
 class ReportMetrics(TypedDict):

@@ -1,4 +1,13 @@
-"""Checkpoints on disk: files of owners in the state directory, written whole or not at all, within quotas."""
+"""Checkpoints on disk: files of owners in a folder, written whole or not at all, within quotas.
+
+checkpoints/
+  0f3c…/                    an owner, by the hash of the name
+    run.checkpoint          a checkpoint
+    long@3.checkpoint       one that a third session has gone on from
+
+Several servers may have the folder. A session that goes on from a checkpoint gives it the next generation, in one step
+of the file system: the session before it, whose server may only have been out of reach, cannot save it any more.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +22,7 @@ from typing import BinaryIO, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from opbox_protocol.errors import NotFoundError, NotReadyError, StorageError, UnsupportedError
+from opbox_protocol.errors import ConflictError, NotFoundError, NotReadyError, StorageError, UnsupportedError
 
 from .accounting.accounts import Accounts
 from .owner_locks import OwnerLocks
@@ -34,22 +43,37 @@ __all__ = [
 
 CHECKPOINT_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 ENDING = ".checkpoint"
+TRIES = 100
+"""How often to look for a checkpoint again that other servers take at the same time."""
+FILE_NAME = re.compile(rf"({CHECKPOINT_NAME})(?:@([1-9]\d{{0,15}}))?\.checkpoint")
 Buffer: TypeAlias = "bytes | memoryview"
 S = TypeVar("S")
 
 
 class CheckpointStore(Protocol):
-    """Interface of a checkpoint store: the state directory, or the process that writes to it."""
+    """Interface of a checkpoint store: a folder, or the process that writes to it."""
 
-    def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
+    def save(self, owner: str, name: str, parts: Sequence[Buffer], generation: int | None = None) -> int:
         """Write a checkpoint, replacing one of the same name; it is on disk when this returns.
 
+        Args:
+            owner, name: whose it is, and its name.
+            parts: its bytes.
+            generation: as which the session saved it before, or took it; None the first time.
+
+        Returns:
+            Its generation.
+
         Raises:
+            ConflictError: another session goes on from it.
             StorageError: the owner has too many, or too many bytes of them; or the disk is full.
         """
 
     def load(self, owner: str, name: str) -> Buffer:
         """A checkpoint's bytes; NotFoundError when the owner has none of this name."""
+
+    def take(self, owner: str, name: str) -> tuple[Buffer, int]:
+        """As `load`, to go on from it: whoever saved it before cannot any more. The bytes, and its generation now."""
 
 
 def check_available(store: S | None) -> S:
@@ -63,7 +87,7 @@ def check_available(store: S | None) -> S:
 
 def store_of(settings: Settings, accounts: Accounts | None = None) -> FileCheckpoints | None:
     """The store in the settings' state directory, with the quotas of accounts; None where they name none."""
-    return None if settings.state_dir is None else FileCheckpoints(settings, accounts or Accounts(settings))
+    return None if settings.store_dir is None else FileCheckpoints(settings, accounts or Accounts(settings))
 
 
 class OwnersCheckpoints:
@@ -78,20 +102,24 @@ class OwnersCheckpoints:
         self._store = store
         self._owner = owner
 
-    def save(self, name: str, parts: Sequence[Buffer]) -> None:
+    def save(self, name: str, parts: Sequence[Buffer], generation: int | None = None) -> int:
         """See CheckpointStore."""
-        self._store.save(self._owner, name, parts)
+        return self._store.save(self._owner, name, parts, generation)
 
     def load(self, name: str) -> Buffer:
         """See CheckpointStore."""
         return self._store.load(self._owner, name)
 
+    def take(self, name: str) -> tuple[Buffer, int]:
+        """See CheckpointStore."""
+        return self._store.take(self._owner, name)
+
 
 class FileCheckpoints:
-    """A CheckpointStore of files. Several servers may share the directory, as at a rolling restart.
+    """A CheckpointStore of files. Several servers may share the folder, as at a rolling restart or in a cluster.
 
     Args:
-        settings: the state directory.
+        settings: the folder.
         accounts: the quotas.
 
     Raises:
@@ -99,29 +127,37 @@ class FileCheckpoints:
     """
 
     def __init__(self, settings: Settings, accounts: Accounts) -> None:
-        assert settings.state_dir is not None
+        assert settings.store_dir is not None
         self._accounts = accounts
-        self._root = settings.state_dir / "checkpoints"
+        self._root = settings.store_dir / "checkpoints"
         self._locks = OwnerLocks()
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise NotReadyError(f"state_dir: cannot make {self._root}: {error.strerror}") from None
 
-    def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
+    def save(self, owner: str, name: str, parts: Sequence[Buffer], generation: int | None = None) -> int:
         """See CheckpointStore."""
 
         def write(file: BinaryIO) -> None:
             for part in parts:
                 file.write(part)
 
-        self._save(owner, name, sum(len(part) for part in parts), write)
+        return self._save(owner, name, sum(len(part) for part in parts), write, generation)
 
-    def save_file(self, owner: str, name: str, fd: int, size: int, go_on: Callable[[], None] = lambda: None) -> None:
+    def save_file(
+        self,
+        owner: str,
+        name: str,
+        fd: int,
+        size: int,
+        go_on: Callable[[], None] = lambda: None,
+        generation: int | None = None,
+    ) -> int:
         """As `save`, from a file of another process's.
 
         Args:
-            owner, name: see `save`.
+            owner, name, generation: see `save`.
             fd: of the file.
             size: how many of its bytes to save.
             go_on: called often; raises an exception to stop.
@@ -131,15 +167,18 @@ class FileCheckpoints:
             for piece in pieces_of(fd, 0, size, go_on):
                 file.write(piece)
 
-        self._save(owner, name, size, write)
+        return self._save(owner, name, size, write, generation)
 
-    def _save(self, owner: str, name: str, size: int, write: Callable[[BinaryIO], None]) -> None:
-        folder = self._folder(owner)
-        target = folder / (_checked(name) + ENDING)
+    def _save(self, owner: str, name: str, size: int, write: Callable[[BinaryIO], None], generation: int | None) -> int:
+        folder, name = self._folder(owner), _checked(name)
         with self._locks.of(owner):
             try:
                 folder.mkdir(mode=0o700, exist_ok=True)
-                self._check_quota(owner, folder, target, name, size)
+                newest = max(_generations(folder, name), default=generation or 0)
+                generation = newest if generation is None else generation
+                _check_newest(name, generation, newest)
+                self._check_quota(owner, folder, name, size)
+                target = _path(folder, name, generation)
                 draft = folder / f".{name}.{secrets.token_hex(4)}"
                 try:
                     with draft.open("xb") as file:
@@ -151,17 +190,23 @@ class FileCheckpoints:
                 except BaseException:
                     draft.unlink(missing_ok=True)
                     raise
+                there = _generations(folder, name)
+                for older in there:
+                    if older < max(there):
+                        _path(folder, name, older).unlink(missing_ok=True)
+                _check_newest(name, generation, max(there, default=generation))
             except OSError as error:
                 raise StorageError(
                     f"checkpoint {name!r}: cannot be written ({error.strerror}): the last one stays"
                 ) from None
+        return generation
 
     def used(self, owner: str) -> int:
         """Bytes of an owner's checkpoints."""
         return sum(size for _, size, _ in self.listed(owner))
 
-    def _check_quota(self, owner: str, folder: Path, target: Path, name: str, size: int) -> None:
-        others = [path for path in folder.iterdir() if path.suffix == ENDING and path != target]
+    def _check_quota(self, owner: str, folder: Path, name: str, size: int) -> None:
+        others = [nbytes for other, nbytes, _ in self.listed(owner) if other != name]
         account = self._accounts.of(owner)
         most, most_bytes = account.checkpoints, account.checkpoint_bytes
         if not most:
@@ -174,7 +219,7 @@ class FileCheckpoints:
                 f"checkpoint {name!r}: expected at most {most} of an owner, got one more: delete one "
                 "(DELETE /v1/checkpoints/{name})"
             )
-        used = sum(path.stat().st_size for path in others)
+        used = sum(others)
         if used + size > most_bytes:
             raise StorageError(
                 f"checkpoint {name!r}: expected at most {most_bytes} bytes of an owner's, got {used} and {size} more: "
@@ -186,34 +231,89 @@ class FileCheckpoints:
         with open(self.open(owner, name), "rb") as file:
             return np.fromfile(file, np.uint8).data
 
+    def take(self, owner: str, name: str) -> tuple[Buffer, int]:
+        """See CheckpointStore."""
+        fd, generation = self.open_to_go_on(owner, name)
+        with open(fd, "rb") as file:
+            return np.fromfile(file, np.uint8).data, generation
+
     def open(self, owner: str, name: str) -> int:
         """A descriptor of a checkpoint's file, for reading; NotFoundError when there is none."""
-        try:
-            return os.open(self._folder(owner) / (_checked(name) + ENDING), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            raise _absent(name) from None
+        return self._opened(owner, name, takes=False)[0]
+
+    def open_to_go_on(self, owner: str, name: str) -> tuple[int, int]:
+        """As `open`, in the place of whoever saved it before: the descriptor, and the checkpoint's generation now."""
+        return self._opened(owner, name, takes=True)
+
+    def _opened(self, owner: str, name: str, *, takes: bool) -> tuple[int, int]:
+        folder, name = self._folder(owner), _checked(name)
+        for _ in range(TRIES):
+            generation = max(_generations(folder, name), default=None)
+            if generation is None:
+                break
+            # Other servers may do the same meanwhile: a link is made by one of them alone, and the rest look again.
+            with contextlib.suppress(FileExistsError, FileNotFoundError):
+                path = _path(folder, name, generation)
+                if takes:
+                    generation += 1
+                    os.link(path, _path(folder, name, generation))
+                    path.unlink(missing_ok=True)
+                    sync_folder(folder)
+                    path = _path(folder, name, generation)
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC), generation
+        raise _absent(name)
 
     def listed(self, owner: str) -> list[tuple[str, int, float]]:
         """The owner's checkpoints: name, bytes, and when it was saved, in seconds since 1970; by name."""
-        rows = []
+        rows: dict[str, tuple[int, int, float]] = {}
         with contextlib.suppress(FileNotFoundError):
             for path in self._folder(owner).iterdir():
                 with contextlib.suppress(FileNotFoundError):
-                    status = path.stat()
-                    if path.suffix == ENDING:
-                        rows.append((path.name.removesuffix(ENDING), status.st_size, status.st_mtime))
-        return sorted(rows)
+                    status, parts = path.stat(), FILE_NAME.fullmatch(path.name)
+                    if parts is not None:
+                        row = int(parts[2] or 0), status.st_size, status.st_mtime
+                        rows[parts[1]] = max(row, rows.get(parts[1], row))
+        return sorted((name, size, saved) for name, (_, size, saved) in rows.items())
 
     def delete(self, owner: str, name: str) -> None:
         """Remove a checkpoint; NotFoundError when there is none."""
-        try:
-            (self._folder(owner) / (_checked(name) + ENDING)).unlink()
-        except OSError:
-            raise _absent(name) from None
+        folder = self._folder(owner)
+        generations = _generations(folder, _checked(name))
+        if not generations:
+            raise _absent(name)
+        for generation in generations:
+            with contextlib.suppress(OSError):
+                _path(folder, name, generation).unlink()
 
     def _folder(self, owner: str) -> Path:
         # An owner's name may be any text.
         return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+
+
+def _path(folder: Path, name: str, generation: int) -> Path:
+    """The file of a checkpoint's generation; the first has no number."""
+    return folder / (name + (f"@{generation}" if generation else "") + ENDING)
+
+
+def _generations(folder: Path, name: str) -> list[int]:
+    """The generations of a checkpoint that are there: one, or for a moment two."""
+    there = []
+    with contextlib.suppress(FileNotFoundError):
+        for file in os.listdir(folder):
+            if file.startswith(name):
+                parts = FILE_NAME.fullmatch(file)
+                if parts is not None and parts[1] == name:
+                    there.append(int(parts[2] or 0))
+    return there
+
+
+def _check_newest(name: str, generation: int, newest: int) -> None:
+    """Raise ConflictError where another session goes on from the checkpoint."""
+    if newest > generation:
+        raise ConflictError(
+            f"checkpoint {name!r}: expected this session to be the last that goes on from it, got one that restored it "
+            "later, perhaps on another server: end this program, or save under another name"
+        )
 
 
 def _checked(name: str) -> str:

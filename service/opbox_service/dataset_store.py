@@ -202,7 +202,7 @@ class FileDatasets:
     def __init__(self, settings: Settings, accounts: Accounts) -> None:
         self._accounts = accounts
         self._ttl_s = settings.dataset_ttl_s
-        self._folders = StateFolder(settings.state_dir, "datasets")
+        self._folders = StateFolder(settings.store_dir, "datasets")
         self._lock = threading.RLock()
         self._locks = OwnerLocks()
         self._looked = 0.0

@@ -13,6 +13,7 @@ import os
 import re
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -250,6 +251,11 @@ class Settings(BaseSettings):
         description="Directory for checkpoints, datasets, published models, the usage ledger and the audit log; "
         "without it there are none, and datasets and models last as long as the server.",
     )
+    store_url: str | None = Field(
+        default=None,
+        description="Where servers that work together keep checkpoints, published models and datasets: a folder that "
+        "all of them have, as file:///mnt/opbox, or an object store, as s3://bucket/opbox; by default in state_dir.",
+    )
     usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
     audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")
     audit_files: int = Field(default=8, ge=1, le=1000, description="Number of rotated audit logs to keep.")
@@ -389,6 +395,13 @@ class Settings(BaseSettings):
     def _absolute_file(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()
 
+    @field_validator("store_url")
+    @classmethod
+    def _store(cls, url: str | None) -> str | None:
+        if url is not None and not re.fullmatch(r"file:///[^?#]+|(?!file:)[a-z][a-z0-9+.-]*://[^/?#\s][^?#\s]*", url):
+            raise ValueError("a folder such as file:///mnt/opbox, or an object store such as s3://bucket/opbox")
+        return None if url is None else url.rstrip("/")
+
     @field_validator("ops", "code_reads")
     @classmethod
     def _absolute(cls, paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -408,6 +421,18 @@ class Settings(BaseSettings):
     def scopes_of_claims(self) -> dict[str, frozenset[Scope]]:
         """Scopes by values of OIDC's claim. By default with a prefix: an issuer's own `admin` is not the server's."""
         return self.oidc_scopes or {f"opbox:{scope}": frozenset({scope}) for scope in SCOPES}
+
+    @property
+    def store_dir(self) -> Path | None:
+        """The folder of what owners store: that which store_url names, and otherwise the state directory."""
+        if self.store_url is not None and self.store_url.startswith("file:"):
+            return Path(unquote(self.store_url.removeprefix("file://")))
+        return self.state_dir
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """True if there is a place for checkpoints."""
+        return self.state_dir is not None or self.store_url is not None
 
     @property
     def is_anybody_known(self) -> bool:

@@ -44,6 +44,7 @@ NO_STORES = Stores()
 def open_stores(settings: Settings, accounts: Accounts) -> Stores:
     """The stores that the settings ask for, with the quotas of accounts."""
     stores = Stores(store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts))
-    if settings.state_dir is not None:
-        warn_of_others(settings.state_dir)
+    for folder in {settings.state_dir, settings.store_dir}:
+        if folder is not None:
+            warn_of_others(folder)
     return stores

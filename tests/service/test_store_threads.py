@@ -100,10 +100,19 @@ class StuckStore(FileCheckpoints):
 
     until = threading.Event()
 
-    def save_file(self, owner: str, name: str, fd: int, size: int, go_on: GoOn = lambda: None) -> None:
+    def save_file(
+        self,
+        owner: str,
+        name: str,
+        fd: int,
+        size: int,
+        go_on: GoOn = lambda: None,
+        generation: int | None = None,
+    ) -> int:
         """See FileCheckpoints."""
         while not self.until.wait(0.01):
             go_on()
+        return 0
 
 
 def test_the_servers_end_waits_for_what_is_saved_no_longer_than_its_grace(tmp_path: Path) -> None:

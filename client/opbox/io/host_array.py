@@ -63,6 +63,11 @@ class HostArray(NDArray):
         """True if the values are still this machine's."""
         return self._array is None
 
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the values in this machine's memory that are there for this array."""
+        return self._value.nbytes if self._array is None else 0
+
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """A copy of the values."""
         return self._value.copy() if self._array is None else self._array.asnumpy()

@@ -49,6 +49,10 @@ class RowsArray(HostArray):
     def _dtype(self) -> np.dtype[Any]:  # type: ignore[override]
         return self._source.dtype
 
+    @property
+    def host_bytes(self) -> int:
+        return 0 if self._gathered is None else self._gathered.nbytes
+
     def part(self, rows: slice) -> RowsArray:
         """A part of the rows, by their positions."""
         return RowsArray(self._source, self._shared.part(self._rows, rows.start, rows.stop), self._shared)

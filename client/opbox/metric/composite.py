@@ -80,9 +80,8 @@ class CompositeEvalMetric(EvalMetric):
         for metric in self.metrics:
             metric.update_later(label, pred)
 
-    def drop_lost(self) -> None:
-        for metric in self.metrics:
-            metric.drop_lost()
+    def drop_lost(self) -> list[tuple[EvalMetric, int]]:
+        return [row for metric in self.metrics for row in metric.drop_lost()]
 
     def reset(self) -> None:
         for metric in self.metrics:

@@ -121,6 +121,7 @@ class EvalMetric:
     global_num_inst: Any = _Settled()
 
     _pending: deque[tuple[Values, Values]] | None = None
+    _asked = _taken = 0
 
     def __init__(
         self,
@@ -161,8 +162,10 @@ class EvalMetric:
 
     def update_later(self, label: Values, pred: Values) -> None:
         """Update from values under way: now as far as they are here, the rest when the metric is read."""
+        self._asked += 1
         if not self.deferred:
             self.update_dict(_arrays(label), _arrays(pred))
+            self._taken += 1
             return
         if self._pending is None:
             self._pending = deque()
@@ -179,14 +182,21 @@ class EvalMetric:
             while queue and (wait or all(_here(value) for values in queue[0] for value in values.values())):
                 label, pred = queue.popleft()
                 self.update_dict(_arrays(label), _arrays(pred))
+                self._taken += 1
         finally:
             self._pending = queue or None
 
-    def drop_lost(self) -> None:
-        """Leave out the updates held back whose values were lost with their session; the others are made up for."""
+    def drop_lost(self) -> list[tuple[EvalMetric, int]]:
+        """Leave out the updates held back whose values were lost with their session; the others are made up for.
+
+        Returns:
+            How many were lost since the last time, of this metric or of each that it consists of.
+        """
         while self._pending:
             with contextlib.suppress(MXNetError):
                 self._settle()
+        lost, self._asked, self._taken = self._asked - self._taken, 0, 0
+        return [(self, lost)]
 
     def reset(self) -> None:
         """Reset all counts."""

@@ -222,7 +222,7 @@ class BaseModule:
     ) -> int:
         """One pass over the data, and its metric in the log; returns the number of its batches.
 
-        A step that is lost with its session is passed over.
+        A step that is lost with its session is run again, or passed over where its batch is lost too.
         """
         eval_metric.reset()
         batches = iter(train_data)
@@ -230,32 +230,38 @@ class BaseModule:
         totals: list[tuple[str, Any]] = []
         nbatch = 0
         while next_batch is not None:
-            data_batch = next_batch
+            data_batch, again, counts = next_batch, True, True
             if monitor is not None:
                 monitor.tic()
-            try:
-                if recovery is not None:
-                    recovery.begin()
-                with batch_named(f"epoch {epoch}, batch {nbatch}"):
-                    self.forward_backward(data_batch)
-                self.update()
-                if recovery is not None:
-                    recovery.step()
-                if watch is not None:
-                    watch.place = epoch, nbatch
-                with watched(eval_metric, watch):
-                    self.update_metric(eval_metric, data_batch.label)
-                if reports is not None:
-                    reports.step(eval_metric, epoch)
-                self._flush()
-                if watch is not None:
-                    watch.step_ended()
-            except MXNetError as error:
-                if recovery is None:
-                    raise
-                recovery.recover(error)
-                if watch is not None:
-                    watch.drop()
+            while again:
+                again = False
+                try:
+                    if recovery is not None:
+                        recovery.begin(data_batch)
+                    with batch_named(f"epoch {epoch}, batch {nbatch}"):
+                        self.forward_backward(data_batch)
+                    self.update()
+                    if recovery is not None:
+                        recovery.step()
+                        recovery.count()
+                    if watch is not None:
+                        watch.place = epoch, nbatch
+                    with watched(eval_metric, watch):
+                        if counts:
+                            self.update_metric(eval_metric, data_batch.label)
+                    if reports is not None:
+                        reports.step(eval_metric, epoch)
+                    self._flush()
+                    if watch is not None:
+                        watch.step_ended()
+                    if recovery is not None:
+                        recovery.end()
+                except MXNetError as error:
+                    if recovery is None:
+                        raise
+                    again, counts = recovery.recover(error)
+                    if watch is not None:
+                        watch.drop()
             next_batch = next(batches, None)
             if next_batch is not None:
                 attempt(recovery, partial(self.prepare, next_batch))

@@ -12,6 +12,7 @@ from opbox_protocol.errors import MXNetError
 from ..kvstore import KVStore
 from ..ndarray import NDArray
 from ..recovery import Recovery
+from .repeated_steps import RepeatedSteps, can_repeat
 
 __all__ = ["TrainingRecovery", "attempt"]
 
@@ -56,6 +57,9 @@ class TrainingRecovery:
         self._saved: deque[tuple[int, Any]] = deque(maxlen=3)
         self._recent: deque[tuple[int, Any]] = deque(maxlen=RECENT)
         self._anchor = self._begun = 0
+        self._steps = RepeatedSteps()
+        self._batch: Any = None
+        self._counted = False
         self._watch()
         self._remember()
 
@@ -100,13 +104,71 @@ class TrainingRecovery:
         if (steps - self._anchor) % self._recovery.every == 0:
             self._saved.append(row)
 
-    def begin(self) -> None:
-        """A step begins."""
-        self._begun = self._recovery.steps + 1
+    def begin(self, batch: Any) -> None:
+        """A step with this batch begins."""
+        self._begun, self._batch, self._counted = self._recovery.steps + 1, batch, False
 
-    def recover(self, error: MXNetError) -> None:
-        """Continue from the last checkpoint, skipping the step in progress; see `Recovery.recover`."""
-        _, names = self._recovery.recover(error, max(0, self._begun - self._recovery.steps))
+    def count(self) -> None:
+        """The metric is told of the step."""
+        self._counted = True
+
+    def end(self) -> None:
+        """The step is at its end, and what it does is recorded."""
+        self._steps.add(self._begun, self._batch, self._recovery.saved)
+        self._batch = None
+
+    def recover(self, error: MXNetError) -> tuple[bool, bool]:
+        """Continue from the last checkpoint: run the steps behind it again, where their batches are still here.
+
+        Otherwise they are lost, and so is the step in progress; see `Recovery.recover`.
+
+        Returns:
+            Whether the step in progress is to be run again, and whether the metric is to be told of it then.
+        """
+        while True:
+            try:
+                return self._recover(error)
+            except MXNetError as another:
+                if not self._recovery.lost:
+                    raise
+                error = another
+
+    def _recover(self, error: MXNetError) -> tuple[bool, bool]:
+        begun, recovery = self._batch is not None, self._recovery
+        last = self._begun - 1 if begun else recovery.steps
+        batches: list[Any] | None = None
+
+        def repeats(step: int) -> bool:
+            nonlocal batches
+            self._steps.begin(step)
+            behind = self._steps.behind(step, max(step, last))
+            batches = None if begun and not can_repeat(self._batch) else behind
+            return batches is not None
+
+        _, names = recovery.recover(error, max(0, self._begun - recovery.steps) if begun else 0, repeats)
+        self._go_back(names)
+        losses = self._metric.drop_lost()
+        if batches is None:
+            self._steps.forget(recovery.steps)
+            return False, False
+        again = begun and self._begun > recovery.steps
+        replicas = len(self._module._parts()[0]._bound.replicas)
+        owed = [(metric, number // replicas) for metric, number in losses]
+        counts = not self._counted or any(number for _, number in owed)
+        if begun and self._counted:
+            owed = [(metric, number - 1) for metric, number in owed]
+        for position, batch in enumerate(batches):
+            self._module.forward_backward(batch)
+            self._module.update()
+            self.step()
+            for metric, number in owed:
+                if position >= len(batches) - number:
+                    self._module.update_metric(metric, batch.label)
+            self._module._flush()
+        return again, counts
+
+    def _go_back(self, names: frozenset[str]) -> None:
+        """Have the optimizer where it was at the checkpoint."""
         steps = self._anchor = self._recovery.steps
         training, updater = self._training, self._training.updater
         for key in list(updater.states):
@@ -122,7 +184,6 @@ class TrainingRecovery:
                 rows.pop()
         self._watched = None  # tells the server of the arrays again, with the next step
         self._module._parts()[0]._bound.executors.writes.value += 1
-        self._metric.drop_lost()
 
 
 def _state_name(key: Any) -> str:

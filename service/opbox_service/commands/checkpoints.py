@@ -41,6 +41,7 @@ class CheckpointPlan:
         step, position: of the last `checkpoint` command: where the program is.
         saved: the step that is on the disk; None while none is.
         current: whether no array has changed since that command.
+        generation: of the checkpoint as this session saves it; None before it has. See `CheckpointStore`.
     """
 
     name: str
@@ -51,6 +52,7 @@ class CheckpointPlan:
     position: Mapping[str, Any] | None = None
     saved: int | None = None
     current: bool = False
+    generation: int | None = None
 
 
 class Checkpoint(Command):
@@ -77,8 +79,10 @@ class Checkpoint(Command):
                 table.read(id)
             for id in self.executors:
                 table.executor_entry(id)
-            saved = plan.saved if plan is not None and plan.name == self.name else None
-            plan = table.plan = CheckpointPlan(self.name, self.arrays, self.executors, self.every, saved=saved)
+            before = plan if plan is not None and plan.name == self.name else None
+            plan = table.plan = CheckpointPlan(self.name, self.arrays, self.executors, self.every)
+            if before is not None:
+                plan.saved, plan.generation = before.saved, before.generation
         elif plan is None or plan.name != self.name:
             raise BadRequestError(f"checkpoint {self.name!r}: arrays: expected the arrays to save, got none yet")
         plan.every, plan.step, plan.position, plan.current = self.every, self.step, self.position, True
@@ -91,6 +95,7 @@ def save(table: ArrayTable, plan: CheckpointPlan) -> int:
 
     Raises:
         NotFoundError: an array is not there any more.
+        ConflictError: another session goes on from this one's checkpoint.
         QuotaError: the owner's checkpoints have no room for it, or the session no memory.
     """
     blank: dict[int, Any] = {}
@@ -119,7 +124,7 @@ def save(table: ArrayTable, plan: CheckpointPlan) -> int:
         if table.backend.device_type != "cpu":
             table.budget.reserve(sum(int(array.nbytes) for array in arrays.values()))
         nbytes, parts = written(header, {name: table.backend.get(array) for name, array in arrays.items()})
-        check_available(table.checkpoints).save(plan.name, parts)
+        plan.generation = check_available(table.checkpoints).save(plan.name, parts, plan.generation)
     plan.saved = plan.step
     return nbytes
 
@@ -133,6 +138,10 @@ class Restore(Command):
     do: Literal["restore"]
     name: Name
     arrays: dict[str, Id] | None = Field(default=None, description="New ids of arrays, by name.")
+    takes_over: bool = Field(
+        default=False,
+        description="Go on in the place of the session that saved it, which cannot save it any more, wherever it is.",
+    )
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
         store = check_available(table.checkpoints)
@@ -143,12 +152,16 @@ class Restore(Command):
                 f"restore {self.name!r}: expected a session without arrays, got one with {len(table)} objects: make a "
                 "new one, or name the arrays with new numbers"
             )
-        data, before = store.load(self.name), table.entries()
+        takes = self.takes_over and self.arrays is None
+        data, generation = store.take(self.name) if takes else (store.load(self.name), None)
+        before = table.entries()
         with table.budget.settling():
             try:
                 saved = read(data, table.budget, table.max_rank)
                 if self.arrays is None:
                     _restore_everything(self.name, table, exchange, saved)
+                    assert table.plan is not None
+                    table.plan.generation = generation
                 else:
                     self._restore_some(table, saved.tensors, self.arrays)
             except BaseException as error:

@@ -100,6 +100,7 @@ class ImagePlan(Strict):
     position: Position | None
     saved: Size | None
     current: bool
+    generation: Size | None
 
 
 class ImageHeader(Strict):

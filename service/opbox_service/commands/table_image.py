@@ -119,6 +119,7 @@ def pack(table: ArrayTable) -> TableImage:
             "position": None if plan.position is None else dict(plan.position),
             "saved": plan.saved,
             "current": plan.current,
+            "generation": plan.generation,
         },
     )
     return image

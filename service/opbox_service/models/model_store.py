@@ -97,7 +97,7 @@ class FileModels:
 
     def __init__(self, settings: Settings, accounts: Accounts) -> None:
         self._accounts = accounts
-        self._folders = StateFolder(settings.state_dir, "models")
+        self._folders = StateFolder(settings.store_dir, "models")
         self._keep = settings.max_model_versions
         self._locks = OwnerLocks()
 

@@ -30,6 +30,10 @@ def _is_count_or_none(value: Any) -> bool:
     return value is None or _is_count(value)
 
 
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
+
+
 def _is_text(value: Any) -> bool:
     return type(value) is str and len(value) <= MAX_TEXT
 
@@ -98,8 +102,8 @@ FORMS: Mapping[str, Form] = {
     "account": Form(1 << 14, {"ended": _is_list, "memory": _is_list}),
     "reported": Form(messages.LARGEST, {"rows": _is_list}),
     "uploaded": Form(1 << 16, {"owner": _is_text, "session": _is_text, "rows": _is_list, "more": _is_count}),
-    "save": Form(1 << 12, _STORED),
-    "load": Form(1 << 12, _STORED),
+    "save": Form(1 << 12, _STORED, {"generation": _is_count_or_none}),
+    "load": Form(1 << 12, _STORED, {"takes": _is_flag}),
     "rows": Form(messages.LARGEST, {**_STORED, "do": _is_text}, {"size": _is_count, "blocks": _are_names}),
 }
 

@@ -95,7 +95,7 @@ class WorkerProcess:
         self._engine = Engine(
             settings,
             CodePolicy(progress, progress is not None, self._uploaded, self._move if progress is None else None),
-            checkpoints=self._checkpoints if settings.state_dir is not None else None,
+            checkpoints=self._checkpoints if settings.keeps_checkpoints else None,
             share=share,
             datasets=RemoteDatasets(self._checkpoints, lambda message, fds: self._send(message, fds=fds)),
         )

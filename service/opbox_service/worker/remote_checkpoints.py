@@ -37,20 +37,27 @@ class RemoteCheckpoints:
         self._waiting: dict[int, tuple[Event, list[tuple[dict[str, Any], int | None]]]] = {}
         self.closing = False
 
-    def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
+    def save(self, owner: str, name: str, parts: Sequence[Buffer], generation: int | None = None) -> int:
         """See CheckpointStore."""
+        message = {"kind": "save", "owner": owner, "name": name, "generation": generation}
         fd = write_sealed("opbox-checkpoint", parts)
         try:
-            if self.closing:
-                self._send({"kind": "save", "id": 0, "owner": owner, "name": name}, (fd,))
-                return
-            self.ask({"kind": "save", "owner": owner, "name": name}, (fd,))
+            if not self.closing:
+                answer, _ = self.ask(message, (fd,))
+                return int(answer.get("value", generation or 0))
+            self._send({**message, "id": 0}, (fd,))
+            return generation or 0
         finally:
             os.close(fd)
 
     def load(self, owner: str, name: str) -> Buffer:
         """See CheckpointStore."""
         return mapped(self.ask({"kind": "load", "owner": owner, "name": name}, ())[1], f"checkpoint {name!r}")
+
+    def take(self, owner: str, name: str) -> tuple[Buffer, int]:
+        """See CheckpointStore."""
+        answer, fd = self.ask({"kind": "load", "owner": owner, "name": name, "takes": True}, ())
+        return mapped(fd, f"checkpoint {name!r}"), int(answer["value"])
 
     def close(self) -> None:
         """The API process answers no more: what it has been sent, it saves all the same."""

@@ -39,14 +39,18 @@ _log = structlog.get_logger("opbox.workers")
 def _save_checkpoint(
     stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn
 ) -> Answer:
-    check_available(stores.checkpoints).save_file(owner, header["name"], _file(fd, header), size, go_on)
-    return None, ()
+    store, generation = check_available(stores.checkpoints), header.get("generation")
+    return store.save_file(owner, header["name"], _file(fd, header), size, go_on, generation), ()
 
 
 def _load_checkpoint(
     stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn
 ) -> Answer:
-    return None, (check_available(stores.checkpoints).open(owner, header["name"]),)
+    store = check_available(stores.checkpoints)
+    if not header.get("takes"):
+        return None, (store.open(owner, header["name"]),)
+    fd, generation = store.open_to_go_on(owner, header["name"])
+    return generation, (fd,)
 
 
 def _missing(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn) -> Answer:
