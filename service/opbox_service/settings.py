@@ -253,8 +253,8 @@ class Settings(BaseSettings):
     )
     store_url: str | None = Field(
         default=None,
-        description="Where servers that work together keep checkpoints, published models and datasets: a folder that "
-        "all of them have, as file:///mnt/opbox, or an object store, as s3://bucket/opbox; by default in state_dir.",
+        description="Folder that servers share for checkpoints, published models and datasets, as file:///mnt/opbox; "
+        "by default they are in state_dir.",
     )
     usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
     audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")
@@ -398,8 +398,8 @@ class Settings(BaseSettings):
     @field_validator("store_url")
     @classmethod
     def _store(cls, url: str | None) -> str | None:
-        if url is not None and not re.fullmatch(r"file:///[^?#]+|(?!file:)[a-z][a-z0-9+.-]*://[^/?#\s][^?#\s]*", url):
-            raise ValueError("a folder such as file:///mnt/opbox, or an object store such as s3://bucket/opbox")
+        if url is not None and not re.fullmatch(r"file:///[^?#]+", url):
+            raise ValueError("a folder such as file:///mnt/opbox")
         return None if url is None else url.rstrip("/")
 
     @field_validator("ops", "code_reads")

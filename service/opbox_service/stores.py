@@ -45,6 +45,6 @@ def open_stores(settings: Settings, accounts: Accounts) -> Stores:
     """The stores that the settings ask for, with the quotas of accounts."""
     stores = Stores(store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts))
     for folder in {settings.state_dir, settings.store_dir}:
-        if folder is not None:
+        if folder is not None and folder.is_dir():
             warn_of_others(folder)
     return stores
