@@ -75,13 +75,18 @@ class StoredFile:
 
     data = b""
 
-    def save(self, owner: str, name: str, parts: Sequence[Buffer]) -> None:
+    def save(self, owner: str, name: str, parts: Sequence[Buffer], generation: int | None = None) -> int:
         """See CheckpointStore."""
         self.data = b"".join(parts)
+        return 0
 
     def load(self, owner: str, name: str) -> Buffer:
         """See CheckpointStore."""
         return self.data
+
+    def take(self, owner: str, name: str) -> tuple[Buffer, int]:
+        """See CheckpointStore."""
+        return self.load(owner, name), 0
 
 
 _STORED = StoredFile()

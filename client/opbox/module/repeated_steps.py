@@ -18,7 +18,7 @@ ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _CompleteStep:
     number: int
     batch: Any
     nbytes: int
@@ -32,7 +32,7 @@ class RepeatedSteps:
     """
 
     def __init__(self) -> None:
-        self._steps: deque[_Step] = deque()
+        self._steps: deque[_CompleteStep] = deque()
         self._nbytes = 0
         self._from: int | None = None
         self._attempts = 0
@@ -48,7 +48,7 @@ class RepeatedSteps:
         while self._steps and (self._steps[0].number <= saved or self._nbytes > REPEATED_BYTES):
             self._nbytes -= self._steps.popleft().nbytes
         if can_repeat(batch):
-            step = _Step(number, batch, sum(array.host_bytes for array in _arrays(batch)))
+            step = _CompleteStep(number, batch, sum(array.host_bytes for array in _arrays(batch)))
             self._steps.append(step)
             self._nbytes += step.nbytes
 
