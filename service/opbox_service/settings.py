@@ -69,6 +69,11 @@ class Settings(BaseSettings):
     tokens_file: Path | None = Field(
         default=None, description="JSON file with further tokens, and their owners' quotas; read again when it changes."
     )
+    quota_shares_file: Path | None = Field(
+        default=None,
+        description="JSON file with this server's shares of owners' quotas, where several servers are one cluster; "
+        "read again when it changes.",
+    )
     oidc_issuer: str | None = Field(
         default=None,
         min_length=1,
@@ -390,7 +395,9 @@ class Settings(BaseSettings):
                 raise ValueError("addresses or networks such as 10.0.0.7 or 10.0.0.0/8") from None
         return proxies
 
-    @field_validator("token_file", "tokens_file", "state_dir", "models", "ssl_certfile", "ssl_keyfile")
+    @field_validator(
+        "token_file", "tokens_file", "quota_shares_file", "state_dir", "models", "ssl_certfile", "ssl_keyfile"
+    )
     @classmethod
     def _absolute_file(cls, path: Path | None) -> Path | None:
         return None if path is None else path.expanduser().absolute()

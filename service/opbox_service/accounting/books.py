@@ -21,6 +21,7 @@ from ..settings import Settings
 from .accounts import Accounts, too_many_sessions
 from .audit import AuditLog
 from .history import SessionHistory
+from .share_file import ShareFile
 from .usage import FLUSH_S, UsageLedger, seconds_to_tomorrow
 
 __all__ = ["Books"]
@@ -29,6 +30,10 @@ LEDGER, LOG = "usage.sqlite", "audit.log"
 TICK_S = 1.0
 AT_ONCE = 32
 """Number of owners to describe before other requests get the event loop."""
+SHARE_RETRY_S = 1
+"""Seconds after which shares of quotas may be others."""
+OTHER_SERVERS = "other servers have the rest of your quota: call the cluster's gateway, or try again in a second"
+"""What an error advises when this server's share of a quota is used up."""
 
 _log = Logger("opbox.books")
 
@@ -45,7 +50,7 @@ class Books:
         NotReadyError: ledger or log cannot be written.
 
     Attributes:
-        accounts, usage, audit, history: see their classes.
+        accounts, usage, audit, history, shares: see their classes.
         in_flight: requests being answered, by owner.
         sessions_of: how many sessions an owner has now; the pool of workers knows.
     """
@@ -69,6 +74,7 @@ class Books:
         self.usage = UsageLedger(folder / LEDGER if folder is not None else None, settings.usage_days, storage)
         self.audit = AuditLog(folder / LOG if folder is not None else None, settings.audit_bytes, settings.audit_files)
         self.history = SessionHistory()
+        self.shares = ShareFile(settings.quota_shares_file)
         self.in_flight: Counter[str] = Counter()
         self.sessions_of: Callable[[str], int] = lambda owner: 0
         self._memory: dict[object, dict[tuple[str, str], int]] = {}
@@ -90,11 +96,17 @@ class Books:
 
     def check_time(self, owner: str) -> None:
         """QuotaError when the owner has used up today's seconds of workers' time; it says when a new day begins."""
-        limit = self.accounts.of(owner).worker_seconds
-        if not limit:
+        limit, share = self.accounts.of(owner).worker_seconds, self.shares.of(owner).worker_seconds
+        if not limit and share is None:
             return
         used = self.usage.worker_seconds(owner)
-        if used >= limit:
+        if share is not None and used >= share and (not limit or share < limit):
+            raise QuotaError(
+                f"worker seconds: expected at most {share:g} of yours on this server today, got {used:.1f}: "
+                f"{OTHER_SERVERS}",
+                detail={"retry_after_s": SHARE_RETRY_S},
+            )
+        if limit and used >= limit:
             wait_s = math.ceil(seconds_to_tomorrow(time.time()))
             raise QuotaError(
                 f"worker seconds: expected at most {limit:g} of an owner in a day, got {used:.1f}: try again after "
@@ -104,17 +116,20 @@ class Books:
 
     def quota(self, owner: str, worker: object = None) -> OwnerQuota | None:
         """Return the owner's quota in a worker, beside its use of others; None where the settings say it all."""
-        account = self.accounts.of(owner)
+        account, share = self.accounts.of(owner), self.shares.of(owner).memory_bytes
         beside = self._gpus_beside(worker)
-        if account is self.accounts.usual and not account.memory_bytes and not beside:
+        memory_bytes = account.memory_bytes
+        if share is not None:
+            memory_bytes = max(1, min(share, memory_bytes or share))  # 0 would be no limit
+        if account is self.accounts.usual and not memory_bytes and not beside:
             return None
         elsewhere: Counter[str] = Counter()
-        if account.memory_bytes:
+        if memory_bytes:
             for place, rows in self._memory.items():
                 for (name, device), nbytes in rows.items():
                     if name == owner and place is not worker:
                         elsewhere[device] += nbytes
-        quota = OwnerQuota(account.sessions, account.session_bytes, account.memory_bytes, dict(elsewhere))
+        quota = OwnerQuota(account.sessions, account.session_bytes, memory_bytes, dict(elsewhere))
         return quota._replace(beside=beside) if beside else quota
 
     def _gpus_beside(self, worker: object) -> dict[str, int]:
@@ -131,9 +146,15 @@ class Books:
 
     def check_sessions(self, owner: str, opening: int = 0) -> None:
         """Raise QuotaError if the owner has all allowed sessions, counting those being opened."""
-        limit = self.accounts.of(owner).sessions
-        if self.sessions_of(owner) + opening >= limit:
+        limit, share = self.accounts.of(owner).sessions, self.shares.of(owner).sessions
+        sessions = self.sessions_of(owner) + opening
+        if sessions >= limit:
             raise QuotaError(too_many_sessions(limit))
+        if share is not None and sessions >= share:
+            raise QuotaError(
+                f"sessions: expected at most {share} of yours on this server, got one more: {OTHER_SERVERS}",
+                detail={"retry_after_s": SHARE_RETRY_S},
+            )
 
     def take_memory(self, worker: object, rows: Sequence[tuple[str, str, int]]) -> None:
         """Record what a worker's sessions have: owner, device, bytes. Owners that are not listed have none."""

@@ -388,8 +388,7 @@ class Controller:
         unload += self.replicas.forgotten(report)
         end = tuple(id for id in node.sessions if self._directories.is_moved(id))
         orders = NodeOrders(node.number, shares, load, unload, end, draining=node.state in ("draining", "drained"))
-        if shares:
-            node.number += 1
+        node.number += 1
         return orders
 
     # -- what changes -------------------------------------------------------------------------------------------
