@@ -325,6 +325,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         raise SystemExit(f"opbox serve: {error}: expected JSON") from None
     configure(settings)
+    if settings.cluster:
+        return _serve_on_ray(settings)
     adopt_strays()
     try:
         check_environment(os.environ)
@@ -350,6 +352,16 @@ class _ServeParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"opbox serve: {message}: see opbox serve --help\n")
+
+
+def _serve_on_ray(settings: Settings) -> int:
+    from .cluster.machine import serve_on_ray
+
+    try:
+        serve_on_ray(settings)
+    except MXNetError as error:
+        raise SystemExit(f"opbox serve: {error}") from None
+    return 0
 
 
 METAVARS = {

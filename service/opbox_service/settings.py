@@ -136,6 +136,11 @@ class Settings(BaseSettings):
 
     page: bool = Field(default=True, description="Serve the page for browsers at /.")
 
+    cluster: Literal["auto"] | None = Field(
+        default=None,
+        description="auto: serve on every node of the Ray cluster that this machine is in; empty: here alone.",
+    )
+
     isolation: Literal["process", "none"] = Field(
         default="process" if hasattr(os, "memfd_create") else "none",
         description="process: device work in worker processes; none: all in one process.",

@@ -17,6 +17,7 @@ BROUGHT = "opbox.commands"
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("", "Start a server."),
+    "cluster": ("", "Serve on several machines as one."),
     "status": ("server:status", "The server that OPBOX_URL names, and your sessions on it."),
     "doctor": ("doctor:doctor", "Measure the way to the server, and what limits a step."),
     "sessions": ("server:sessions", "List sessions, or end some."),

@@ -1,0 +1,176 @@
+"""The actor of a node: it starts and watches the server there, reports to the controller, and carries out its orders.
+
+It runs on one of Ray's nodes and reserves that node's GPUs, so that no other job of Ray gets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+from opbox import token_store
+from opbox_protocol import routes
+from opbox_protocol.errors import NotReadyError
+
+from ..settings import Settings
+from .documents import NodeInfo, NodeOrders, NodeReport, Shares
+from .machine_record import write_private
+from .node_reports import ServerApi, devices_of, report_of
+from .server_process import ServerProcess
+
+__all__ = ["CONTROLLER", "NodeActor", "digest_of"]
+
+CONTROLLER = "opbox-controller"
+"""The name of the controller's actor."""
+REPORT_S = 1.0
+CALL_S = 15.0
+"""Seconds for an answer of the controller, after which a report is given up: the next one has newer figures."""
+PORT = "8001"
+
+
+def digest_of(text: str) -> str:
+    """Return what tells two texts of a tokens file apart."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class NodeActor:
+    """A node.
+
+    Args:
+        name: of the node: the beginning of its sessions' ids.
+        settings: of the server, where the environment of this node has none: {"OPBOX_DEVICE": "cpu"}.
+        tokens: text of the tokens file that all nodes have.
+        host: address to listen on, where the environment has no OPBOX_HOST.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, str], tokens: str, host: str) -> None:
+        self._name = name
+        self._folder = token_store.folder() / f"node-{name}"
+        self._tokens_file = self._folder / "tokens.json"
+        self._digest = digest_of(tokens)
+        own = {key: value for key, value in os.environ.items() if key.startswith("OPBOX_")}
+        defaults = {"OPBOX_HOST": host, "OPBOX_PORT": PORT, **settings}
+        # Each server of a machine has what it leaves there in a folder of its own.
+        fixed = {"OPBOX_RUNTIME_DIR": str(self._folder), "OPBOX_TOKENS": "", "OPBOX_TOKEN_FILE": ""}
+        if "node" in Settings.model_fields:
+            fixed["OPBOX_NODE"] = name
+        fixed["OPBOX_TOKENS_FILE"] = str(self._tokens_file) if tokens else ""
+        if tokens:
+            write_private(self._tokens_file, tokens)
+        self._server = ServerProcess({**defaults, **own, **fixed}, self._folder)
+        self._controller: Any = None
+        self._joined = ""
+        self._number = 0
+        self._api: ServerApi | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error = ""
+
+    async def start(self) -> int:
+        """Start the server, and the reports; returns this process's id when the server serves or has failed to."""
+        if not self._tasks:
+            with contextlib.suppress(NotReadyError):  # it is in the state, and the server is started again
+                await self._server.start()
+            self._begin(self._report_for_ever())
+        return os.getpid()
+
+    async def watch(self) -> None:
+        """Never return: the call ends when this node does, and so its caller knows."""
+        await asyncio.Event().wait()
+
+    async def state(self) -> dict[str, Any]:
+        """Return what `opbox cluster status` says of this node's server."""
+        return {
+            "pid": self._server.pid,
+            "starts": self._server.starts,
+            "failure": self._server.failure or self._error,
+            "log": str(self._server.log),
+        }
+
+    async def apply(self, shares: Shares, number: int) -> None:
+        """Give owners new shares of their quotas; once this returns, the server goes by them."""
+        self._number = max(self._number, number)
+
+    async def stop(self) -> None:
+        """End the server, which answers what it has accepted first."""
+        for task in self._tasks:
+            task.cancel()
+        await self._server.stop()
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _report_for_ever(self) -> None:
+        while True:
+            try:
+                await self._report()
+                self._error = ""
+            except NotReadyError as error:  # the server is starting, or is busy
+                self._error = str(error)
+            except Exception as error:
+                # Of Ray's many: the controller has died and is started again, with the state that it had.
+                self._controller, self._error = None, f"controller: {type(error).__name__}"
+            await asyncio.sleep(REPORT_S)
+
+    async def _report(self) -> None:
+        url = self._server.url
+        if url is None:
+            if self._joined:  # its sessions are gone
+                self._joined = ""
+                await self._call("server_lost", self._name)
+            return
+        if self._api is None or self._api.url != url or not self._joined:
+            self._api = ServerApi(url, self._server.token)
+            await self._join(self._api)
+        report = await asyncio.to_thread(self._read, self._api)
+        orders, tokens = await self._call("report", self._name, report, self._digest)
+        if tokens is not None:
+            write_private(self._tokens_file, tokens)
+            self._digest = digest_of(tokens)
+        await self._carry_out(orders, self._api)
+
+    async def _join(self, api: ServerApi) -> None:
+        rows = (await asyncio.to_thread(api.get, routes.DEVICES))["devices"]
+        info = NodeInfo(self._name, api.url, devices_of(rows), version("opbox-service"))
+        self._number = 0
+        await self._call("join", info)
+        self._joined = api.url
+
+    def _read(self, api: ServerApi) -> NodeReport:
+        report = report_of(*map(api.get, (routes.DEVICES, routes.ADMIN_SESSIONS, routes.MODELS, routes.ADMIN_USAGE)))
+        return replace(report, orders=self._number)
+
+    async def _call(self, method: str, *arguments: object) -> Any:
+        if self._controller is None:
+            import ray
+
+            self._controller = await asyncio.to_thread(ray.get_actor, CONTROLLER)
+        return await asyncio.wait_for(getattr(self._controller, method).remote(*arguments), CALL_S)
+
+    async def _carry_out(self, orders: NodeOrders, api: ServerApi) -> None:
+        if orders.rejoin:
+            self._joined = ""
+            return
+        await self.apply(orders.shares, orders.number)
+        if orders.load or orders.unload or orders.end:
+            self._begin(asyncio.to_thread(self._do, ServerApi(api.url, self._server.token, 600), orders))
+
+    def _do(self, api: ServerApi, orders: NodeOrders) -> None:
+        """Load, unload and end what the orders say; what fails is in the next reports, and is ordered again."""
+        work: Sequence[tuple[Any, Sequence[str]]] = (
+            (api.end, orders.end),
+            (api.unload, [name for name, _ in orders.unload]),
+            (api.load, [name for name, _ in orders.load]),
+        )
+        for action, names in work:
+            for name in names:
+                with contextlib.suppress(NotReadyError):
+                    action(name)
+        api.close()
