@@ -10,7 +10,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots test-cluster packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,7 +35,7 @@ demo: $(VENV)/.packages  ## start a server and train LeNet on handwritten digits
 # Many tests wait for a server or a deadline: three at once keep two cores busy.
 test: JOBS = 3
 test: $(READY)  ## run the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all)
-	OPBOX_TEST_SLICE=$(if $(WHOLE),,$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not packages and not browser" $(ARGS)
+	OPBOX_TEST_SLICE=$(if $(WHOLE),,$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not packages and not browser and not cluster" $(ARGS)
 
 NUMERIC := tests/ops tests/executor tests/training
 test-processors: $(READY)  ## run the tests of numbers with one thread, then as on a processor without AVX-512
@@ -45,7 +45,7 @@ test-processors: $(READY)  ## run the tests of numbers with one thread, then as 
 test-all: export OPBOX_TEST_SLICE =
 test-all:  ## run every suite of .ci/run as a whole; takes hours
 	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch \
-	  test-processors; do \
+	  test-cluster test-processors; do \
 	  $(MAKE) $$suite WHOLE=1 || exit 1; done
 
 # A minute of each campaign that coverage guides, and a million generated inputs where FUZZ is about 1000.
@@ -138,6 +138,13 @@ $(VENV)/.clients: $(READY) .ci/clients.txt $(wildcard tests/clients/typescript/p
 
 clients: $(VENV)/.clients  ## generate clients from the OpenAPI document, for Python and TypeScript, and run a program on each
 	$(BIN)/python -m pytest -rs -m clients tests/clients $(ARGS)
+
+$(VENV)/.cluster: $(READY) .ci/cluster.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/cluster.txt
+	@touch $@
+
+test-cluster: $(VENV)/.cluster  ## run three nodes of Ray on this machine: placement, deaths, draining, tokens
+	$(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 
 attack: $(READY)  ## attack a server in every known way, beside a user who trains: memory, times, that user's waits (OTHER=Python of another version)
 	$(BIN)/python -m tests.attack $(if $(OTHER),--python $(OTHER)) $(ARGS)

@@ -211,6 +211,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "clients": {},
     "check-compose": {},
     "test-torch": {},
+    "test-cluster": {},
 }
 """By suite: the beginnings of tests' names, and how those are thinned; all others run. The longest beginning holds."""
 

@@ -61,7 +61,7 @@ SERVICE += [
     "session",
     "routes",
 ]
-SERVICE += ["engine", "codec", "embedded", "worker", "api", "grpc", "app", "listening", "serve", "schema", "cluster"]
+SERVICE += ["engine", "codec", "embedded", "worker", "api", "grpc", "app", "listening", "cluster", "serve", "schema"]
 
 
 def _imports(path: Path, package: str) -> list[str]:

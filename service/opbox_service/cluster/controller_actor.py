@@ -22,7 +22,17 @@ from urllib.parse import urlsplit
 from opbox_protocol.errors import NotFoundError
 
 from .controller import Controller
-from .documents import Directory, NodeInfo, NodeOrders, NodeReport, Placement, Refused, SessionWish, Waiting, kind_of
+from .documents import (
+    Directory,
+    NodeInfo,
+    NodeOrders,
+    NodeReport,
+    PlacedSession,
+    Refused,
+    SessionWish,
+    Waiting,
+    kind_of,
+)
 from .machine_record import write_private
 from .node_actor import digest_of
 from .ray_nodes import RayNode, end_actor, find_actor, name_for, ray_nodes, request_nodes, start_actor
@@ -144,16 +154,20 @@ class ControllerActor:
         """Note that a node's server has died; it is started again, without its sessions."""
         self._controller.lost(name, time.time())
 
-    async def place(self, wish: SessionWish) -> Placement | Waiting | Refused:
+    async def place(self, wish: SessionWish) -> PlacedSession | Waiting | Refused:
         """Return where a session goes; once it is returned, the node goes by the owner's new share."""
         await self.begin()
         answer = self._controller.place(wish, time.time())
-        if isinstance(answer, Placement) and answer.shares:
+        if isinstance(answer, PlacedSession) and answer.shares:
             member = self._members.get(answer.node)
             if member is not None and member.actor is not None:
                 with contextlib.suppress(Exception):  # the node then refuses, or is lost: both are told to the client
                     await asyncio.wait_for(member.actor.apply.remote(answer.shares, answer.number), APPLY_S)
         return answer
+
+    async def cancel(self, wish: str) -> None:
+        """Forget a wish, or give its place back."""
+        self._controller.cancel(wish, time.time())
 
     async def where(self, session: str) -> Any:
         """Return what `Controller.where` does."""

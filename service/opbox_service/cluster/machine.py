@@ -52,9 +52,10 @@ def start_head(settings: Settings, node_port: int, ports: RayPorts, cpus: int | 
         ray_process.start_head(own, ports, cpus, node_name := _node_name(name))
         try:
             connect(ray_process.address, token)
+            ended.catch()
             begin_controller(folder, tokens, _ray_id(node_name))
             node = _await_node(_ray_id(node_name), ray_process, ended)
-            gateway = Gateway(settings, ray_process.address, token, tokens)
+            gateway = GatewayProcess(settings, ray_process.address, token, tokens)
             url = gateway.start() or node["url"]
             write_record(MachineRecord(ray_process.address, token, os.getpid(), url))
             if new:
@@ -81,6 +82,7 @@ def join_cluster(address: str, host: str | None, node_port: int, ports: RayPorts
         ray_process.join(address, own_address(host), ports, cpus, node_name := _node_name(name))
         try:
             connect(ray_process.address, token)
+            ended.catch()
             ray_id = _ray_id(node_name)
             node = _await_node(ray_id, ray_process, ended)
             write_record(MachineRecord(ray_process.address, token, os.getpid()))
@@ -101,6 +103,7 @@ def serve_on_ray(settings: Settings) -> None:
     tokens, new = tokens_file(settings, folder)
     with _ended_by_signal() as ended:
         connect("auto")
+        ended.catch()
         import ray
 
         ray_id = ray.get_runtime_context().get_node_id()
@@ -108,7 +111,7 @@ def serve_on_ray(settings: Settings) -> None:
         node = _await_node(ray_id, None, ended)
         address = ray.get_runtime_context().gcs_address
         token = os.environ.get("RAY_AUTH_TOKEN", "")
-        gateway = Gateway(settings, address, token, tokens)
+        gateway = GatewayProcess(settings, address, token, tokens)
         url = gateway.start() or node["url"]
         write_record(MachineRecord(address, token, os.getpid(), url))
         try:
@@ -181,7 +184,7 @@ def leave_ray() -> None:
     ray.shutdown()
 
 
-class Gateway:
+class GatewayProcess:
     """The gateway's process, started again when it dies; nothing where this opbox has none.
 
     Args:
@@ -301,11 +304,21 @@ def _announce(url: str, new: str, line: str) -> None:
         print(f"on each other machine: {line}", flush=True)
 
 
-@contextlib.contextmanager
-def _ended_by_signal() -> Iterator[threading.Event]:
+class Ended(threading.Event):
     """An event that SIGINT and SIGTERM set, in place of ending this process."""
-    ended = threading.Event()
-    before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def catch(self) -> None:
+        """Take the signals, from now on: Ray takes them when it connects."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self.set())
+
+
+@contextlib.contextmanager
+def _ended_by_signal() -> Iterator[Ended]:
+    """The signals' event; afterwards they do what they did before."""
+    ended = Ended()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ended.catch()
     try:
         yield ended
     finally:
@@ -313,7 +326,7 @@ def _ended_by_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _watch(ended: threading.Event, ray_process: RayProcess | None, gateway: Gateway | None) -> None:
+def _watch(ended: threading.Event, ray_process: RayProcess | None, gateway: GatewayProcess | None) -> None:
     """Wait for a signal; a gateway that dies is started again.
 
     Raises:

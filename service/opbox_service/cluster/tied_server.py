@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 
 from ..worker.confine import die_with
@@ -9,13 +10,12 @@ from ..worker.confine import die_with
 __all__ = ["main"]
 
 
-def main(parent: int) -> int:
+def main(parent: int) -> None:
     """Serve until a signal, or until the process `parent` has ended, whichever way."""
     die_with(parent)
-    from .. import serve  # after that: its import takes a second
-
-    return serve.main([])
+    sys.argv[1:] = []
+    runpy.run_module("opbox_service.serve", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    main(int(sys.argv[1]))
