@@ -295,10 +295,11 @@ SERVERS = ("echo", "opbox", "opbox-worker", "triton", "fastapi", "mlserver")
 
 def compare(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """A row for each work, number of connections and server."""
-    for work in options.works:
+    works = options.works or [work for work in (*ADDITIONS, *NETWORKS) if work != "resnet18"]
+    for work in works:
         save(folder / "models", work)
     servers = Servers(folder, options.peers)
-    for work in options.works:
+    for work in works:
         try:
             running = [server for name in options.servers if (server := servers.start(name, work)) is not None]
             for connections in options.connections:
@@ -320,8 +321,8 @@ def compare(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any
 
 
 def batching(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    """Examples a second of 16 clients, with batching over without; and the 99th percentile of both."""
-    for work in ("mlp", "resnet18", "resnet50"):
+    """Examples a second of 16 clients, batched over not; and the processor time and 99th percentile of both."""
+    for work in options.works or ("mlp", "resnet18", "resnet50"):
         for kind, toml in (("alone", ""), ("batched", "max_batch = 16\n")):
             save(folder / work / kind / "models", work, toml)
         rows = {}
@@ -339,18 +340,21 @@ def batching(options: argparse.Namespace, folder: Path) -> Iterator[dict[str, An
             rows = {
                 kind: statistics.median(row["rate"] for row in measurements) for kind, measurements in rates.items()
             }
-            p99 = {kind: statistics.median(row["p99"] for row in measurements) for kind, measurements in rates.items()}
+            p99, us = (
+                {kind: statistics.median(row[key] for row in measurements) for kind, measurements in rates.items()}
+                for key in ("p99", "us")
+            )
         finally:
             for one in servers.values():
                 one.stop()
-        yield {"work": work, "gain": rows["batched"] / rows["alone"], **rows, "p99": p99}
+        yield {"work": work, "gain": rows["batched"] / rows["alone"], **rows, "p99": p99, "us": us}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     works = (*ADDITIONS, *NETWORKS)
     parser.add_argument(
-        "--works", nargs="+", choices=works, default=["add-4k", "add-256k", "add-4m", "mlp", "lenet", "resnet50"]
+        "--works", nargs="+", choices=works, help="by default all but resnet18; with --batching, three networks"
     )
     parser.add_argument("--servers", nargs="+", choices=SERVERS, default=SERVERS)
     parser.add_argument("--connections", nargs="+", type=int, default=[1, 16, 64])
@@ -368,7 +372,8 @@ def main() -> None:
             elif options.batching:
                 print(
                     f"{row['work']:10} {row['alone']:8.0f} examples/s one by one, {row['batched']:8.0f} batched: "
-                    f"{row['gain']:.2f}; p99 {1e3 * row['p99']['alone']:.1f}, {1e3 * row['p99']['batched']:.1f} ms",
+                    f"{row['gain']:.2f}; processor time {row['us']['alone']:.0f}, {row['us']['batched']:.0f} us an "
+                    f"example; p99 {1e3 * row['p99']['alone']:.1f}, {1e3 * row['p99']['batched']:.1f} ms",
                     flush=True,
                 )
             else:

@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from .owner_terms import DEFAULT_OWNER, SCOPES, Scope, Token
 from .session_ids import NODE_PATTERN
 
-__all__ = ["SECRETS", "Settings"]
+__all__ = ["SECRETS", "Settings", "cores"]
 
 SECRETS = frozenset({"token", "tokens", "ssl_keyfile_password"})
 """Settings that are no options, as everybody on the machine can read a program's options, and that no worker gets."""
@@ -29,7 +29,7 @@ GIB = 1 << 30
 MAX_WORKERS = 64
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
 
@@ -154,7 +154,7 @@ class Settings(BaseSettings):
         default=60, gt=0, description="With workers=auto: seconds until an idle worker of an owner ends."
     )
     threads: int = Field(
-        default=min(8, max(3, _cores() + 1)),
+        default=min(8, max(3, cores() + 1)),
         ge=1,
         le=256,
         description="Calls that a worker runs at a time; by default one more than there are cores, 3 to 8.",

@@ -40,6 +40,7 @@ class Task:
         stopped: what the call is to be answered, when it has been stopped; read at each checkpoint.
         turn: the turn that it runs in, where calls take turns.
         stages: when it waited and computed; None where nobody wants to know.
+        weight: of the owner; see `turns`.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class Task:
         "stages",
         "stopped",
         "turn",
+        "weight",
     )
 
     def __init__(self, graph_seconds: float = float("inf")) -> None:
@@ -61,6 +63,7 @@ class Task:
         self.stopped: MXNetError | None = None
         self.turn: Turn | None = None
         self.stages: Stages | None = None
+        self.weight = 1.0
         self._on_stop: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._graph_end: float | None = None

@@ -89,9 +89,9 @@ class Turn:
         """See Turns.outlook; for a new call of this one's owner."""
         return self._turns.outlook(self._job.owner)
 
-    def hand_on(self, owner: str, work: Callable[[Turn], None]) -> None:
-        """Have something done next in a turn of this owner's, by this thread or another."""
-        self._turns.start(Job(owner, "", work))
+    def hand_on(self, owner: str, work: Callable[[Turn], None], weight: float = 1.0) -> None:
+        """Have something done in a turn of this owner's when this one ends, by this thread or another."""
+        self._turns.queue(Job(owner, "", work, weight))
 
     def pass_on(self) -> None:
         """Give way to others after a quantum of work; return when it is this call's turn again."""
@@ -280,6 +280,14 @@ class Turns:
         turn = self.offer(job)
         if turn is not None:
             self._start(lambda: self.run(turn, job))
+
+    def queue(self, job: Job) -> None:
+        """Have a job run when its turn comes and one that runs now ends: by that thread, as a new one takes time."""
+        with self._lock:
+            self._enqueue(job, first=False)
+            for turn in self._running:
+                turn.wanted = True
+            self._changed.notify_all()
 
     def run(self, turn: Turn, job: Job) -> None:
         """Run a job whose turn it is, and then those that wait, as long as this thread has their turn."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 
 from opbox_protocol.errors import BadRequestError, MXNetError, NotReadyError, QuotaError
-from opbox_service.models.batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
-from opbox_service.models.loaded_model import batch_sizes
+from opbox_service.models.batch_runs import batch_sizes
+from opbox_service.models.batching import SHORT_S, Batcher
+from opbox_service.models.gathered_runs import GatheredRuns
 from opbox_service.models.model_config import ModelConfig
+from opbox_service.models.request_queue import NO_WISHES, QueueWishes, WaitingRequest
 from opbox_service.task import Task, running
 from opbox_service.turns import Job, Turn, Turns
 from tests.contract.live import Live
@@ -60,7 +63,9 @@ class Requests:
         task: Task | None = None,
         wishes: QueueWishes = NO_WISHES,
         name: str = "",
+        begins: bool = False,
     ) -> None:
+        """Send a request; one that `begins` a run does not come back before that ends, as the first one."""
         self.clock += 1
 
         def take(outputs: dict[str, Any]) -> None:
@@ -85,7 +90,7 @@ class Requests:
 
         joined = threading.Event()
         self.turns.start(Job(owner, "", work))
-        if self.clock > 1:  # the first one runs the batch
+        if self.clock > 1 and not begins:
             assert joined.wait(60)
 
     def wait(self, count: int) -> None:
@@ -98,9 +103,9 @@ def model() -> Recording:
     return Recording()
 
 
-def begin(model: Recording, max_batch: int = 4, max_queue: int = 100) -> Requests:
+def begin(model: Recording, max_batch: int = 4, max_queue: int = 100, **options: Any) -> Requests:
     """A first request, whose run waits."""
-    requests = Requests(Batcher(model, max_batch, 0.0, max_queue, "model 'm'"))
+    requests = Requests(Batcher(model, max_batch, 0.0, max_queue, "model 'm'", **options))
     requests.send("first")
     assert model.begun.acquire(timeout=60)
     return requests
@@ -194,6 +199,96 @@ def test_a_stopped_request_does_not_run(model: Recording) -> None:
     requests.wait(3)
     assert model.runs == [["first"], ["bob"]]
     assert [str(error) for error in requests.errors] == ["gone"]
+
+
+def long_run(model: Recording, requests: Requests) -> None:
+    """A first run that takes so long that further ones may go on beside the next, and wait for its client."""
+    time.sleep(2 * SHORT_S)
+    model.go_on.release()
+    requests.wait(1)
+
+
+def test_long_runs_go_on_beside_each_other_and_share_what_waits(model: Recording) -> None:
+    requests = begin(model, max_batch=8, at_once=2)
+    for _ in range(8):
+        requests.send("ann")
+    long_run(model, requests)
+    assert model.begun.acquire(timeout=60)
+    requests.send("bob", begins=True)
+    assert model.begun.acquire(timeout=60)
+    assert sum(map(len, model.runs[1:])) in (8, 9)
+    for run in model.runs[1:]:
+        assert len(run) <= 5, "half of those that there are, and the one that has been answered"
+    for _ in range(8):
+        model.go_on.release()
+    requests.wait(9)
+    assert sum(map(len, model.runs)) == 10
+
+
+def test_a_run_waits_for_the_clients_of_the_last_one(model: Recording) -> None:
+    requests = begin(model, patience=1e6)
+    requests.send("ann")
+    requests.send("bob")
+    long_run(model, requests)  # ann and bob wait for the first one, which comes again
+    assert not model.begun.acquire(blocking=False)
+    requests.send("first")
+    model.go_on.release()
+    requests.wait(3)
+    assert sorted(model.runs[1]) == ["ann", "bob", "first"]
+
+
+def test_a_run_is_a_smaller_one_rather_than_padding(model: Recording) -> None:
+    requests = begin(model, max_batch=16, sizes=[1, 2, 4, 8, 16])
+    for _ in range(5):
+        requests.send("ann")
+    model.go_on.release()
+    assert model.begun.acquire(timeout=60)
+    for _ in range(12):
+        requests.send("ann")
+    for _ in range(3):
+        model.go_on.release()
+    requests.wait(18)
+    assert [len(run) for run in model.runs] == [1, 4, 13]
+
+
+def test_requests_that_are_read_one_by_one_run_together(model: Recording) -> None:
+    turns = Turns(3)
+    batcher = Batcher(model, 4, 0.0, 100, "model 'm'")
+    gathered, answers, ended = GatheredRuns(turns, lambda: ended.append(1)), [], []  # type: list[str], list[int]
+    for quick in (False, True):
+        for owner in ("ann", "bob", "ann"):
+            batcher.add(
+                WaitingRequest(owner, {}, 1, lambda _: answers.append("yes"), print, [], None, (), time.monotonic())
+            )
+            gathered.add(batcher)
+        assert batcher.is_quick == quick
+        model.go_on.release()
+        run = gathered.run()
+        if not quick:
+            assert run is not None, "a turn is for another thread"
+            assert not answers
+            run()
+        else:
+            assert run is None
+        batcher.quick.elsewhere = 0  # however long it took on this machine
+        assert not gathered.any
+        assert turns.idle
+    assert len(ended) == len(model.runs) == 2
+    assert [sorted(run) for run in model.runs] == [["ann", "ann", "bob"]] * 2
+    assert len(answers) == 6
+
+
+def test_a_gathered_request_that_a_run_cannot_take_yet_runs_after_it(model: Recording) -> None:
+    requests = begin(model)
+    batcher = requests.batcher
+    gathered, answered = GatheredRuns(requests.turns), threading.Event()
+    batcher.add(WaitingRequest("bob", {}, 1, lambda _: answered.set(), print, [], None, (), time.monotonic()))
+    gathered.add(batcher)
+    assert gathered.run() is None
+    model.go_on.release()
+    model.go_on.release()
+    assert answered.wait(60)
+    assert model.runs == [["first"], ["bob"]]
 
 
 def test_a_run_that_fails_does_not_stop_the_next(model: Recording) -> None:

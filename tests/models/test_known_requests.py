@@ -12,8 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
-from opbox_service.models.known_requests import MAX_KNOWN, MIN_SLOW_RUNS, QUICK_S, RUNS_ELSEWHERE, RequestKey, RunForm
+from opbox_service.models.known_requests import MAX_KNOWN, RequestKey, RunForm
 from opbox_service.models.model_plans import PlanKind
+from opbox_service.models.quick_runs import MIN_SLOW_RUNS, QUICK_S, RUNS_ELSEWHERE
 from tests.contract.live import Live
 from tests.models.conftest import INPUT, loaded
 from tests.models.folders import CLASSES, FEATURES, ROUNDING, expected, perceptron, save
@@ -284,20 +285,20 @@ def test_the_key_leaves_out_an_id_that_stands_first() -> None:
 def test_runs_that_take_long_are_left_to_other_threads() -> None:
     form = RunForm(("y",), 1, True, (), None, PlanKind(), {}, (0,))  # type: ignore[arg-type]  # no graph is run
     assert not form.is_quick
-    form.ran(1.0, QUICK_S / 2, waited_for=False)  # others had the processor
+    form.runs.ran(1.0, QUICK_S / 2, waited_for=False)  # others had the processor
     assert form.is_quick
     for _ in range(2):
         for _ in range(MIN_SLOW_RUNS - 1):  # which may be accidents of a busy machine
-            form.ran(1.0, 0.0, waited_for=True)
+            form.runs.ran(1.0, 0.0, waited_for=True)
             assert form.is_quick
-        form.ran(QUICK_S / 2, 0.0, waited_for=True)
+        form.runs.ran(QUICK_S / 2, 0.0, waited_for=True)
     for _ in range(MIN_SLOW_RUNS):
-        form.ran(1.0, 0.0, waited_for=True)
+        form.runs.ran(1.0, 0.0, waited_for=True)
     for _ in range(RUNS_ELSEWHERE):
         assert not form.is_quick
-        form.ran(QUICK_S / 2, QUICK_S / 2, waited_for=False)
+        form.runs.ran(QUICK_S / 2, QUICK_S / 2, waited_for=False)
     assert form.is_quick
-    form.ran(1.0, 2 * QUICK_S, waited_for=False)
+    form.runs.ran(1.0, 2 * QUICK_S, waited_for=False)
     assert not form.is_quick
 
 

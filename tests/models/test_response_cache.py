@@ -172,8 +172,8 @@ def test_an_answer_from_the_cache_says_nothing_of_how_long_a_run_takes(tmp_path:
     form = None
     for _ in range(3):
         form = model.infer("ann", {"data": X}, ["softmax_output"], lambda _: None, print, AnswerLimit(), form=form)
-        form.elsewhere = 5
+        form.runs.elsewhere = 5
     model.infer("ann", {"data": X}, ["softmax_output"], lambda _: None, print, AnswerLimit(), form=form)
     assert form is not None
-    assert (form.elsewhere, model.statistics.to_json()["execution_count"]) == (5, 1)
+    assert (form.runs.elsewhere, model.statistics.to_json()["execution_count"]) == (5, 1)
     model.close()

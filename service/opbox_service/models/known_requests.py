@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,8 +18,9 @@ import numpy as np
 from opbox_protocol import wire
 
 from .. import json_text
-from .batching import QueueWishes
 from .model_plans import PlanKind, TensorForm
+from .quick_runs import QuickRuns
+from .request_queue import QueueWishes
 
 if TYPE_CHECKING:
     from ..graph.ir import Graph
@@ -30,13 +31,6 @@ __all__ = ["KnownRequest", "KnownRequests", "RecurringRequest", "RequestKey", "R
 Array: TypeAlias = "np.ndarray[Any, Any]"
 MAX_KNOWN = 64
 """Number of requests of a model to keep."""
-QUICK_S = 0.0005
-"""Seconds that a run may take which does not deserve to be handed to another thread."""
-MIN_SLOW_RUNS = 4
-"""Number of slow runs, one behind the other, that are no accident of a busy machine."""
-RUNS_ELSEWHERE = 16
-"""Number of runs in other threads after one that took longer in a thread that others wait for."""
-
 _ID = re.compile(rb'\{"id": ?"([A-Za-z0-9._:+/= -]{0,128})"(?=[,}])')
 """An id that stands first in a request's JSON, without anything that is written in two ways."""
 
@@ -52,8 +46,7 @@ class RunForm:
         batch: requests of the same one run together.
         graph, kind, forms: of the plan; see `ModelPlans.running`.
         wanted: where the outputs stand among those of the plan.
-        elsewhere: how many runs are still to be made by other threads than the one that calls come by.
-        slow: how many of the latest runs in that thread were slow.
+        runs: those that each were of one request.
     """
 
     outputs: tuple[str, ...]
@@ -64,30 +57,12 @@ class RunForm:
     kind: PlanKind
     forms: Mapping[str, TensorForm]
     wanted: tuple[int, ...]
-    elsewhere: int = 1
-    slow: int = 0
+    runs: QuickRuns = field(default_factory=QuickRuns)
 
     @property
     def is_quick(self) -> bool:
         """Whether the latest runs took less time than it takes to hand one to another thread."""
-        return self.alone and not self.elsewhere
-
-    def ran(self, seconds: float, worked_s: float, *, waited_for: bool) -> None:
-        """Take note of a run.
-
-        Args:
-            seconds: that it took.
-            worked_s: of the processor's time that its thread worked.
-            waited_for: whether other calls waited for the thread.
-        """
-        if waited_for:
-            self.slow = self.slow + 1 if seconds > QUICK_S else 0
-            if self.slow >= MIN_SLOW_RUNS:
-                self.elsewhere, self.slow = RUNS_ELSEWHERE, 0
-        elif worked_s > QUICK_S:
-            self.elsewhere = max(1, self.elsewhere)
-        elif self.elsewhere:
-            self.elsewhere -= 1
+        return self.alone and self.runs.are_quick
 
 
 class RequestKey(NamedTuple):

@@ -20,22 +20,24 @@ from opbox_protocol.routes import HEAD_GRAD
 from ..carriers import NO_LIMIT, AnswerLimit
 from ..graph.ir import Graph
 from ..quota import Budget, MeteredBackend
-from ..task import current
+from ..task import Task, current
 from .batch_axis import keeps_examples
-from .batching import NO_WISHES, Batcher, QueueWishes, WaitingRequest
+from .batch_runs import BatchRuns, batch_sizes, runs_at_once
+from .batching import Batcher
 from .gradients import GradientRuns
 from .inner_values import InnerValues
 from .known_requests import KnownRequests, RunForm
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
-from .model_plans import KEPT_PLANS, ModelPlan, ModelPlans, PlanKind, TensorForm
+from .model_plans import KEPT_PLANS, ModelPlans, PlanKind
 from .model_signature import ModelSignature, ServedTensor
 from .own_code import OwnCode
+from .request_queue import NO_WISHES, QueueWishes, WaitingRequest
 from .response_cache import AnswerKey, ResponseCache, check_repeats
 from .statistics import ModelStatistics
 from .warmup import known_shapes, warmup_tensors
 
-__all__ = ["LoadedModel", "batch_sizes"]
+__all__ = ["LoadedModel"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Take: TypeAlias = "Callable[[dict[str, Array]], None]"
@@ -133,7 +135,17 @@ class LoadedModel:
         if config.max_batch > 1:
             if self._axis is None:
                 raise BadRequestError("max_batch: expected 1 without a batch axis, got more: set batch_axis")
-            self._batcher = Batcher(self, config.max_batch, config.max_delay_us / 1e6, config.max_queue, self._subject)
+            delay_s, at_once = config.max_delay_us / 1e6, runs_at_once(backend) if code is None else 1
+            self._batcher = Batcher(
+                self, config.max_batch, delay_s, config.max_queue, self._subject, self._sizes, at_once
+            )
+            names = [one.name for one in self.inputs]
+            self._batches = BatchRuns(self._plans, names, self._inner, backend, self._axis, self._sizes)
+
+    @property
+    def gathers(self) -> Batcher | None:
+        """What takes the requests of runs that are for several, without a word about each; None where none does."""
+        return self._batcher if self._answers is None else None
 
     @property
     def busy(self) -> int:
@@ -163,49 +175,99 @@ class LoadedModel:
             limit: how large they may be.
             wishes: its priority, and how long it may wait.
             form: of a request like it, which this returned: what that was checked for is not checked again.
-            waited_for: whether other calls wait for this thread.
+            waited_for: whether other calls wait for this thread: it begins no run of several requests (`gathers`).
 
         Raises:
             BadRequestError: an input is missing or nobody's, or has another type or shape; an output is unknown.
             NotReadyError: it has waited for too long.
             QuotaError: too many requests wait for the model.
         """
-        begun, worked = time.monotonic(), 0.0 if waited_for else time.thread_time()
         task = current()
-        came = begun if task is None else task.came
+        came = time.monotonic() if task is None else task.came
         try:
             wishes.check(self._subject, came)
             if form is None:
                 form = self._form(owner, tensors, outputs)
             if self._answers is not None:
-                key = AnswerKey.of(self._number, owner, form.outputs, tensors)
-                answer = self._answers.get(key)
-                self.statistics.looked_up(time.monotonic() - begun, hit=answer is not None)
-                if answer is not None:  # which says nothing of how long the next run takes (RunForm.ran)
-                    limit.check("the outputs", answer.values())
-                    take(answer)
-                    self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came)
+                keep = self._answered_before(self._answers, owner, tensors, form, take, limit, came)
+                if keep is None:
                     return form
-                take = self._keeping(self._answers, key, take)
+                take = keep
             if form.alone:
-                examples = form.examples
-
-                def counted(values: dict[str, Array]) -> None:
-                    now = time.monotonic()  # and not when the answer has left: its client may ask for the figures
-                    self.statistics.ran_alone(examples, now - begun, begun - came, now - came)
-                    take(values)
-
-                try:
-                    self._run(form, tensors, counted, limit)
-                finally:
-                    seconds = time.monotonic() - begun
-                    self._spend(owner, seconds)
-                if self._backend.device_type == "cpu":  # a thread that waits for another device works none of the time
-                    form.ran(seconds, 0.0 if waited_for else time.thread_time() - worked, waited_for=waited_for)
+                self._run_alone(owner, tensors, form, take, limit, came, waited_for=waited_for)
                 return form
         except BaseException:
             self.statistics.failed(time.monotonic() - came)
             raise
+        self._run_with_others(owner, tensors, form, take, fail, limit, wishes, task, came, begins=not waited_for)
+        return form
+
+    def _answered_before(
+        self,
+        answers: ResponseCache,
+        owner: str,
+        tensors: Mapping[str, Array],
+        form: RunForm,
+        take: Take,
+        limit: AnswerLimit,
+        came: float,
+    ) -> Take | None:
+        """Answer a request as one before it; where none was, what takes its answer and keeps it."""
+        begun = time.monotonic()
+        key = AnswerKey.of(self._number, owner, form.outputs, tensors)
+        answer = answers.get(key)
+        self.statistics.looked_up(time.monotonic() - begun, hit=answer is not None)
+        if answer is None:
+            return self._keeping(answers, key, take)
+        limit.check("the outputs", answer.values())
+        take(answer)  # and that says nothing of how long the next run takes (RunForm.runs)
+        self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came)
+        return None
+
+    def _run_alone(
+        self,
+        owner: str,
+        tensors: Mapping[str, Array],
+        form: RunForm,
+        take: Take,
+        limit: AnswerLimit,
+        came: float,
+        *,
+        waited_for: bool,
+    ) -> None:
+        """Make a run of one request."""
+        begun, worked = time.monotonic(), 0.0 if waited_for else time.thread_time()
+        examples = form.examples
+
+        def counted(values: dict[str, Array]) -> None:
+            now = time.monotonic()  # and not when the answer has left: its client may ask for the figures
+            self.statistics.ran_alone(examples, now - begun, begun - came, now - came)
+            take(values)
+
+        try:
+            self._run(form, tensors, counted, limit)
+        finally:
+            seconds = time.monotonic() - begun
+            self._spend(owner, seconds)
+        if self._backend.device_type == "cpu":  # a thread that waits for another device works none of the time
+            form.runs.ran(seconds, 0.0 if waited_for else time.thread_time() - worked, waited_for=waited_for)
+
+    def _run_with_others(
+        self,
+        owner: str,
+        tensors: Mapping[str, Array],
+        form: RunForm,
+        take: Take,
+        fail: Callable[[Exception], None],
+        limit: AnswerLimit,
+        wishes: QueueWishes,
+        task: Task | None,
+        came: float,
+        *,
+        begins: bool,
+    ) -> None:
+        """Have a request run together with others; one that `begins` makes the run, if no other thread does."""
+        assert self._batcher is not None
 
         def bounded(values: dict[str, Array]) -> None:
             limit.check("the outputs", values.values())
@@ -215,13 +277,21 @@ class LoadedModel:
             self.statistics.failed(time.monotonic() - came)
             fail(error)
 
-        assert self._batcher is not None
-        self._batcher.join(
-            WaitingRequest(
-                owner, tensors, form.examples, bounded, count_failed, outputs, task, form.batch, came, wishes
-            )
+        weight = task.weight if task is not None else 1.0
+        entry = WaitingRequest(
+            owner,
+            tensors,
+            form.examples,
+            take if limit is NO_LIMIT else bounded,
+            count_failed,
+            form.outputs,
+            task,
+            form.batch,
+            came,
+            wishes,
+            weight,
         )
-        return form
+        (self._batcher.join if begins else self._batcher.add)(entry)
 
     @staticmethod
     def _keeping(answers: ResponseCache, key: AnswerKey, take: Take) -> Take:
@@ -267,7 +337,8 @@ class LoadedModel:
             for size in sizes:
                 like = known_shapes(self.inputs, self._axis, size)
                 if like is not None:
-                    with self._running(like, self._inner.needed(self.default_outputs)):
+                    names = self._inner.needed(self.default_outputs)
+                    with self._plans.running(self._inner.graph_of(names), self._kind(names), like):
                         pass  # it is kept
         for warmup in config.warmup:
             for tensors in warmup_tensors(warmup, self.inputs, self._axis, sizes):
@@ -283,7 +354,7 @@ class LoadedModel:
         nobody = WaitingRequest(
             "", tensors, examples, lambda outputs: None, lambda error: None, self.default_outputs, None, (), 0.0
         )
-        self._outputs_of([nobody])
+        self._batches.outputs_of([nobody])
 
     def backward(
         self,
@@ -387,7 +458,7 @@ class LoadedModel:
         """See BatchSizes: the requests' examples one behind the other, and zeros behind them up to a size in use."""
         begun = time.monotonic()
         try:
-            answers = self._outputs_of(entries)
+            answers = self._batches.outputs_of(entries)
         except Exception as error:
             for entry in entries:
                 entry.fail(error)
@@ -395,9 +466,12 @@ class LoadedModel:
         finally:
             ended = time.monotonic()
             total = sum(entry.examples for entry in entries)
+            shares: dict[str, float] = {}
             for entry in entries:
                 share = entry.examples / total if total else 1 / len(entries)
-                self._spend(entry.owner, (ended - begun) * share)
+                shares[entry.owner] = shares.get(entry.owner, 0.0) + share
+            for owner, share in shares.items():
+                self._spend(owner, (ended - begun) * share)
         self.statistics.ran(total, ended - begun)
         for entry, outputs in zip(entries, answers, strict=True):
             if entry.task is not None and entry.task.stages is not None:
@@ -408,47 +482,6 @@ class LoadedModel:
                 entry.fail(error)
             else:
                 self.statistics.succeeded(entry.examples, begun - entry.since, ended - entry.since)
-
-    def _outputs_of(self, entries: Sequence[WaitingRequest]) -> list[dict[str, Array]]:
-        """Each entry's outputs, in memory of their own."""
-        axis = self._axis or 0
-        total = sum(entry.examples for entry in entries)
-        size = next(size for size in self._sizes if size >= total)
-        first = entries[0].tensors
-        shapes = {name: (*t.shape[:axis], size, *t.shape[axis + 1 :]) for name, t in first.items()}
-        inner = self._inner.needed(entries[0].outputs)
-        computed = self._inner.names_of(inner)
-        with self._running({one.name: (shapes[one.name], first[one.name].dtype) for one in self.inputs}, inner) as plan:
-            backend: Any = self._backend
-            for name, array in plan.inputs.items():
-                parts = [entry.tensors[name] for entry in entries]
-                if size > total:
-                    rest = (*shapes[name][:axis], size - total, *shapes[name][axis + 1 :])
-                    parts.append(np.zeros(rest, first[name].dtype))
-                backend.write(array, np.concatenate(parts, axis))
-            plan.bound.forward(is_train=False, parameters=0)
-            names = {name for entry in entries for name in entry.outputs}
-            values = {}
-            for i, name in enumerate(computed):
-                if name in names:
-                    values[name] = np.array(backend.get(plan.bound.outputs[i]))
-                    if values[name].ndim <= axis or values[name].shape[axis] != size:
-                        raise BadRequestError(
-                            f"output {name!r}: expected an axis {axis} of {size} examples, got shape "
-                            f"{list(values[name].shape)}: the model's max_batch is to be 1"
-                        )
-        answers, begin = [], 0
-        for entry in entries:
-            rows = (slice(None),) * axis + (slice(begin, begin + entry.examples),)
-            answers.append({name: values[name][rows] for name in entry.outputs})
-            begin += entry.examples
-        return answers
-
-    def _running(
-        self, forms: Mapping[str, TensorForm], names: tuple[str, ...] = ()
-    ) -> AbstractContextManager[ModelPlan]:
-        """A plan for inputs of such shapes and types, which computes these values, or the network's outputs."""
-        return self._plans.running(self._inner.graph_of(names), self._kind(names), forms)
 
     def _kind(self, names: tuple[str, ...]) -> PlanKind:
         return PlanKind(names, inner=not self._inner.are_outputs(names))
@@ -476,14 +509,3 @@ class LoadedModel:
             self._answers.forget(self._number)
         if self._code is not None:
             self._code.close()
-
-
-def batch_sizes(config: ModelConfig) -> list[int]:
-    """The sizes of runs: those of the model's file, or powers of two, up to the largest.
-
-    Example:
-        >>> batch_sizes(ModelConfig(max_batch=12))
-        [1, 2, 4, 8, 12]
-    """
-    sizes = config.batch_sizes or [1 << power for power in range(config.max_batch.bit_length())]
-    return sorted({size for size in sizes if size < config.max_batch} | {config.max_batch})

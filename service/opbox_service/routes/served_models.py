@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, RootModel, SkipValidation
 from opbox_protocol.errors import BadRequestError, ForbiddenError
 
 from ..carriers import Answer, Call, Done
-from ..models.batching import QueueWishes
 from ..models.classes import top_classes
 from ..models.configuration import configuration
 from ..models.overrides import override_of
 from ..models.repository import ModelState
+from ..models.request_queue import QueueWishes
 from ..validation import Strict
 from .health import Place
 from .models import Body, Tensor, TensorBody

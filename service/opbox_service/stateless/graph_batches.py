@@ -19,7 +19,8 @@ from ..carriers import AnswerLimit
 from ..executor.inference import leaves_something
 from ..graph.ir import Graph
 from ..models.batch_axis import keeps_examples
-from ..models.batching import Batcher, WaitingRequest
+from ..models.batching import Batcher
+from ..models.request_queue import WaitingRequest
 from ..task import current
 from .plans import same_bytes
 

@@ -55,6 +55,7 @@ LARGEST = 1 << 17
 _INT = 4
 """Bytes of a descriptor's number."""
 _DESCRIPTOR = socket.CMSG_LEN(_INT)
+_FLAGS = socket.MSG_CMSG_CLOEXEC
 
 
 def write(message: dict[str, Any], inline: bytes | memoryview = b"") -> bytes:
@@ -105,13 +106,14 @@ def _parsed(text: memoryview) -> Any:
         return json.loads(bytes(text))
 
 
-def receive(sock: socket.socket) -> tuple[bytes, int | None]:
+def receive(sock: socket.socket, *, wait: bool = True) -> tuple[bytes, int | None]:
     """One message and the descriptor that came with it; no bytes at the end of the connection.
 
     Raises:
+        BlockingIOError: there is none, and it is not to `wait`, or the socket does not.
         ValueError: the message was longer than LARGEST.
     """
-    message, ancillary, flags, _ = sock.recvmsg(LARGEST, _DESCRIPTOR, socket.MSG_CMSG_CLOEXEC)
+    message, ancillary, flags, _ = sock.recvmsg(LARGEST, _DESCRIPTOR, _FLAGS if wait else _FLAGS | socket.MSG_DONTWAIT)
     fd = None
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(data) >= _INT:

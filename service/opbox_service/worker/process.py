@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ from ..codec import error_response, infer_again, limits_of, recurring_request, s
 from ..engine import Engine
 from ..logs import configure
 from ..memory_shares import HOST
+from ..models.gathered_runs import GatheredRuns
 from ..models.reference import ModelReference
 from ..quota import Budget
 from ..routes.route import RunsOn
@@ -103,6 +105,7 @@ class WorkerProcess:
         self._answers = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._lent: dict[int, LentAnswer] = {}
         self._turns = Turns(settings.threads)
+        self._gathered = GatheredRuns(self._turns, self._leave_if_lost)
         self._tasks: dict[int, Task] = {}
         self._sessions_sent = 0
         self._memory_sent: dict[tuple[str, str], int] = {}
@@ -177,10 +180,16 @@ class WorkerProcess:
         while True:
             # One thread reads. A call that is quick it makes itself, and the others sleep on: woken for each message,
             # they would wait for the interpreter most of the time.
+            run: Callable[[], None] | None = None
             with self._reading:
                 while True:
                     try:
-                        message, fd = messages.receive(self._sock)
+                        message, fd = messages.receive(self._sock, wait=not self._gathered.any)
+                    except BlockingIOError:  # of requests that run together, all are here that can be
+                        run = self._gathered.run()
+                        if run is None:
+                            continue
+                        break
                     except OSError:
                         return
                     if not message:
@@ -189,6 +198,9 @@ class WorkerProcess:
                     request = self._request(header, inline, fd) if header["kind"] == "call" else None
                     if request is None or not self._call_at_once(header["id"], request):
                         break
+            if run is not None:
+                run()
+                continue
             if request is not None:
                 try:
                     self._call(header, request)
@@ -260,6 +272,7 @@ class WorkerProcess:
             header["header_length"],
             header["binary"],
             header["non_finite"],
+            weight=header["weight"],
             quota=OwnerQuota(*header["quota"]) if header["quota"] is not None else None,
             model=ModelReference(*header["model"]) if header["model"] is not None else None,
             trace=header.get("trace", ""),
@@ -267,10 +280,15 @@ class WorkerProcess:
 
     def _call_at_once(self, id: int, request: RawRequest) -> bool:
         """Make a call by the thread that reads, where it is quick and nobody's turn; return False for another."""
-        if request.trace or not self._turns.idle:
+        if request.trace:
             return False
         recurring = recurring_request(request, self._engine.models)
-        if recurring is None or recurring.known is None or not recurring.known.form.is_quick:
+        if recurring is None or recurring.known is None:
+            return False
+        form, batcher = recurring.known.form, None
+        if not form.alone and recurring.model is not None:
+            batcher = recurring.model.gathers
+        if batcher is None and not (form.is_quick and self._turns.idle):
             return False
 
         def send(response: RawResponse) -> None:
@@ -281,13 +299,23 @@ class WorkerProcess:
 
         try:
             self._engine.admit(request.owner, request.quota)
-            infer_again(request, recurring, send, fail, waited_for=True)
+            if batcher is None:
+                infer_again(request, recurring, send, fail, waited_for=True)
+            else:
+                task = self._tasks[id] = Task(self._settings.graph_seconds)
+                task.weight = request.weight
+                with running(task):
+                    infer_again(request, recurring, send, fail, waited_for=True)
+                self._gathered.add(batcher)
         except Exception as error:
             fail(error)
         finally:
-            if lost() is not None:
-                self._leave()
+            self._leave_if_lost()
         return True
+
+    def _leave_if_lost(self) -> None:
+        if lost() is not None:
+            self._leave()
 
     def _call(self, header: dict[str, Any], request: RawRequest) -> None:
         route, parameters = request.route, request.parameters
@@ -300,6 +328,7 @@ class WorkerProcess:
             self._answer(header["id"], response, request.owner)
 
         task = self._tasks[header["id"]] = Task(self._settings.graph_seconds)
+        task.weight = request.weight
         if request.trace and self._progress is None:  # what a process for code says of itself is not believed
             task.stages = Stages()
 
@@ -315,8 +344,7 @@ class WorkerProcess:
             except Exception as error:
                 self._fail(header["id"], error)
             finally:
-                if lost() is not None:
-                    self._leave()
+                self._leave_if_lost()
                 task.turn = None  # which knows of this function: what refers to itself waits for the collector
 
         session = parameters.get("id", "") if route.runs_on is RunsOn.SESSION_WORKER else ""

@@ -24,6 +24,7 @@ from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
 from ..memory_shares import HOST
+from ..models.gathered_runs import GatheredRuns
 from ..models.reference import ModelKey
 from ..routes.route import RouteTable, RunsOn
 from ..session.code_policy import UNWATCHED
@@ -65,6 +66,7 @@ class ThreadPool:
         # and what takes no turn.
         self._threads = CallThreads(settings.threads + PARKED + 1 + settings.max_in_flight, "opbox-call")
         self._turns = Turns(settings.threads, self._start)
+        self._gathered = GatheredRuns(self._turns)
         self._engine: Engine | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -177,6 +179,7 @@ class ThreadPool:
             raise
         request.quota = self._books.quota(request.owner, self)
         task = Task(self._settings.graph_seconds)
+        task.weight = request.weight
         request.cancel = task.stop
         if request.trace:
             task.stages = Stages()
@@ -203,7 +206,9 @@ class ThreadPool:
         try:
             try:
                 job = self._job(request, work)
-                if request.route.method != "POST":  # it takes no time, and may end what does
+                if self._joins_others(engine, request, task, send):
+                    pass
+                elif request.route.method != "POST":  # it takes no time, and may end what does
                     self._threads.submit(partial(work, Turn(self._turns, job)))
                 else:
                     turn = self._turns.offer(job)
@@ -221,6 +226,40 @@ class ThreadPool:
         if request.route.runs_on in _OF_SESSIONS:
             self._look()
         return response
+
+    def _joins_others(
+        self, engine: Engine, request: RawRequest, task: Task, send: Callable[[RawResponse], None]
+    ) -> bool:
+        """Have a request that came before run together with others; False for one that runs in another way."""
+        model = None if request.model is None or request.trace else engine.models.loaded(request.model)
+        if model is None or model.gathers is None:
+            return False
+        recurring = recurring_request(request, engine.models)
+        if recurring is None or recurring.known is None or recurring.known.form.alone:
+            return False
+        if recurring.model is not model:
+            return False
+
+        def fail(error: Exception) -> None:
+            send(error_response(error))
+
+        try:
+            engine.admit(request.owner, request.quota)
+            with running(task):
+                infer_again(request, recurring, send, fail, waited_for=True)
+        except Exception as error:
+            fail(error)
+            return True
+        if not self._gathered.any and self._loop is not None:
+            self._loop.call_soon(self._run_gathered)  # behind the requests that have been read with this one
+        self._gathered.add(model.gathers)
+        return True
+
+    def _run_gathered(self) -> None:
+        while self._gathered.any:
+            run = self._gathered.run()
+            if run is not None:
+                self._threads.submit(run)
 
     async def prepare(self, request: RawRequest, on_end: Callable[[str], None]) -> RawResponse:
         return await self.call(request)
