@@ -46,6 +46,8 @@ SERVICE += [
     "carriers",
     "accounting",
     "state_dir",
+    "state_swap",
+    "state_format",
     "checkpoint_store",
     "dataset_documents",
     "dataset_store",

@@ -45,6 +45,7 @@ from .session.moving import read_image
 from .session.session import ServerSession
 from .session.sessions import Sessions
 from .settings import Settings
+from .state_format import open_state
 from .stateless.graph_cache import GraphCache
 from .stateless.graph_runner import GraphRunner, check_device
 from .stateless.recent_headers import RecentHeaders
@@ -86,6 +87,7 @@ class Engine:
         datasets: DatasetStore | None = None,
     ) -> None:
         self.settings = settings
+        self._state = open_state(settings.state_dir) if datasets is None and settings.state_dir is not None else None
         self.datasets = datasets_of(settings) if datasets is None else None
         self.dataset_store: DatasetStore | None = datasets or self.datasets
         self.checkpoints = store_of(settings) if checkpoints is None else None
@@ -271,6 +273,8 @@ class Engine:
         self.sessions.close()
         self.models.close()
         self.runner.close()
+        if self._state is not None:
+            self._state.close()
 
     # -- for the routes that a server answers itself (routes.health.Place) ----------------------------------------
 

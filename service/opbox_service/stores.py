@@ -10,6 +10,7 @@ from .dataset_store import FileDatasets, datasets_of
 from .models.model_store import FileModels
 from .settings import Settings
 from .state_dir import warn_of_others
+from .state_format import StateLock, open_state
 from .store_threads import StoreThreads
 
 __all__ = ["NO_STORES", "Stores", "open_stores"]
@@ -24,12 +25,14 @@ class Stores:
         datasets: rows that sessions use again.
         models: those that owners published.
         threads: read and write their files for workers.
+        state: says to others that the state directory is in use; None without one.
     """
 
     checkpoints: FileCheckpoints | None = None
     datasets: FileDatasets | None = None
     models: FileModels | None = None
     threads: StoreThreads = field(default_factory=StoreThreads)
+    state: StateLock | None = None
 
     def used(self, owner: str) -> int:
         """Bytes on disk of an owner's checkpoints, datasets and models."""
@@ -42,8 +45,15 @@ NO_STORES = Stores()
 
 
 def open_stores(settings: Settings, accounts: Accounts) -> Stores:
-    """The stores that the settings ask for, with the quotas of accounts."""
-    stores = Stores(store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts))
+    """The stores that the settings ask for, with the quotas of accounts.
+
+    Raises:
+        NotReadyError: the state directory cannot be used, or has newer state.
+    """
+    state = None if settings.state_dir is None else open_state(settings.state_dir)
+    stores = Stores(
+        store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts), state=state
+    )
     for folder in {settings.state_dir, settings.store_dir}:
         if folder is not None and folder.is_dir():
             warn_of_others(folder)
