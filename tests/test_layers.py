@@ -48,6 +48,7 @@ SERVICE += [
     "state_dir",
     "state_swap",
     "state_format",
+    "backup",
     "checkpoint_store",
     "dataset_documents",
     "dataset_store",

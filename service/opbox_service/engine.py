@@ -87,7 +87,7 @@ class Engine:
         datasets: DatasetStore | None = None,
     ) -> None:
         self.settings = settings
-        self._state = open_state(settings.state_dir) if datasets is None and settings.state_dir is not None else None
+        self._state = open_state(settings.store_dir) if datasets is None and settings.store_dir is not None else None
         self.datasets = datasets_of(settings) if datasets is None else None
         self.dataset_store: DatasetStore | None = datasets or self.datasets
         self.checkpoints = store_of(settings) if checkpoints is None else None

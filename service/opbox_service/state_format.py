@@ -57,11 +57,11 @@ class StateVersion:
     format: int
     opbox: str = ""
 
-    def check(self, place: str) -> None:
-        """Raise NotReadyError where this version does not know the format; `place` names what has it."""
-        if self.format > FORMAT:
+    def check(self, place: str, newest: int = FORMAT) -> None:
+        """Raise NotReadyError where a format is newer than the newest known; `place` names what has it."""
+        if self.format > newest:
             raise NotReadyError(
-                f"{place}: expected state of format {FORMAT} or older, got format {self.format}, which opbox "
+                f"{place}: expected state of format {newest} or older, got format {self.format}, which opbox "
                 f"{self.opbox} wrote (this is opbox {version('opbox-service')}): use that version or a later one, or "
                 "a backup of before the upgrade"
             )
@@ -126,7 +126,10 @@ class StateLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if os.geteuid() == 0:  # the server's user must be able to open what root's backup has made
+            status = folder.stat()
+            os.fchown(self._fd, status.st_uid, status.st_gid)
         self._close = weakref.finalize(self, os.close, self._fd)
 
     def share(self) -> bool:
@@ -155,11 +158,14 @@ class StateLock:
         return True
 
 
-def open_state(folder: Path, *, busy_s: float = BUSY_S) -> StateLock:
+def open_state(
+    folder: Path, *, upgrades: Mapping[int, Callable[[Path], None]] = UPGRADES, busy_s: float = BUSY_S
+) -> StateLock:
     """Make a state directory where there is none, upgrade what is older, and return its lock, which others may share.
 
     Args:
         folder: the directory.
+        upgrades: how state gets from each format to the next.
         busy_s: seconds to wait for others.
 
     Raises:
@@ -175,7 +181,7 @@ def open_state(folder: Path, *, busy_s: float = BUSY_S) -> StateLock:
     except OSError as error:
         raise NotReadyError(f"state_dir: cannot make {folder}: {error.strerror}") from None
     try:
-        _open(folder, lock, time.monotonic() + busy_s)
+        _open(folder, lock, upgrades, time.monotonic() + busy_s)
     except OSError as error:
         lock.close()
         raise NotReadyError(
@@ -188,21 +194,22 @@ def open_state(folder: Path, *, busy_s: float = BUSY_S) -> StateLock:
     return lock
 
 
-def _open(folder: Path, lock: StateLock, until: float) -> None:
-    """Have the lock beside others, over state of this version's format."""
+def _open(folder: Path, lock: StateLock, upgrades: Mapping[int, Callable[[Path], None]], until: float) -> None:
+    """Have the lock beside others, over state of the newest format."""
+    newest = max(upgrades) + 1
     while True:
         shared = lock.share()
         if shared:
             present = StateVersion.of(folder)
-            present.check(f"state_dir: {folder}")
-            if present.format == FORMAT and not interrupted(folder):
+            present.check(f"state_dir: {folder}", newest)
+            if present.format == newest and not interrupted(folder):
                 return
             if lock.alone():
-                _mend(folder)
+                _mend(folder, upgrades)
                 continue
         if time.monotonic() >= until:
             raise NotReadyError(
-                f"state_dir: {folder}: expected state of format {FORMAT}, got format {present.format} while other "
+                f"state_dir: {folder}: expected state of format {newest}, got format {present.format} while other "
                 "servers use it: stop them, so that this one can upgrade it"
                 if shared
                 else f"state_dir: {folder}: expected a directory that servers can use, got one that is being upgraded "
@@ -211,17 +218,18 @@ def _open(folder: Path, lock: StateLock, until: float) -> None:
         time.sleep(random.uniform(0.01, 0.05))  # two that want it alone must not go on taking it from each other
 
 
-def _mend(folder: Path) -> None:
+def _mend(folder: Path, upgrades: Mapping[int, Callable[[Path], None]]) -> None:
     """Undo a restore that stopped midway, and upgrade what is older. The lock is this process's alone."""
     if undo_swap(folder):
         _log.warning("a restore of the state directory did not end: the state is that of before it", path=str(folder))
     present = StateVersion.of(folder)
-    present.check(f"state_dir: {folder}")
-    if present.format == 0 and not any(not entry.name.startswith(".") for entry in os.scandir(folder)):
-        own_version().write(folder)
+    newest = max(upgrades) + 1
+    present.check(f"state_dir: {folder}", newest)
+    if present.format == 0 and not any(not name.startswith(".") for name in os.listdir(folder)):
+        StateVersion(newest, version("opbox-service")).write(folder)
         return
-    for number in range(present.format, FORMAT):
-        UPGRADES[number](folder)
+    for number in range(present.format, newest):
+        upgrades[number](folder)
         StateVersion(number + 1, version("opbox-service")).write(folder)
         _log.info("the state directory was upgraded", path=str(folder), before=number, format=number + 1)
     with contextlib.suppress(OSError):

@@ -76,9 +76,9 @@ def undo_swap(folder: Path) -> bool:
 def remove_leftovers(folder: Path) -> None:
     """Remove new state that never came, and old state that is gone."""
     with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            if entry.name.startswith((INCOMING, OLD)):
-                shutil.rmtree(entry.path, ignore_errors=True)
+        for name in os.listdir(folder):
+            if name.startswith((INCOMING, OLD)):
+                shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _move(source: Path, target: Path) -> None:

@@ -25,14 +25,14 @@ class Stores:
         datasets: rows that sessions use again.
         models: those that owners published.
         threads: read and write their files for workers.
-        state: says to others that the state directory is in use; None without one.
+        states: say to others that the state directory, and the folder that servers share, are in use.
     """
 
     checkpoints: FileCheckpoints | None = None
     datasets: FileDatasets | None = None
     models: FileModels | None = None
     threads: StoreThreads = field(default_factory=StoreThreads)
-    state: StateLock | None = None
+    states: tuple[StateLock, ...] = ()
 
     def used(self, owner: str) -> int:
         """Bytes on disk of an owner's checkpoints, datasets and models."""
@@ -50,11 +50,11 @@ def open_stores(settings: Settings, accounts: Accounts) -> Stores:
     Raises:
         NotReadyError: the state directory cannot be used, or has newer state.
     """
-    state = None if settings.state_dir is None else open_state(settings.state_dir)
+    folders = {folder for folder in (settings.state_dir, settings.store_dir) if folder is not None}
+    states = tuple(open_state(folder) for folder in sorted(folders))
     stores = Stores(
-        store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts), state=state
+        store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts), states=states
     )
-    for folder in {settings.state_dir, settings.store_dir}:
-        if folder is not None and folder.is_dir():
-            warn_of_others(folder)
+    for folder in folders:
+        warn_of_others(folder)
     return stores

@@ -74,7 +74,7 @@ def test_a_damaged_version_file_is_refused(text: bytes, tmp_path: Path) -> None:
     assert (tmp_path / "version.json").read_bytes() == text
 
 
-def test_older_state_is_upgraded_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_state_is_upgraded_step_by_step(tmp_path: Path) -> None:
     open_state(tmp_path).close()
     (tmp_path / "notes").write_text("one")
     steps: list[int] = []
@@ -89,37 +89,38 @@ def test_older_state_is_upgraded_step_by_step(tmp_path: Path, monkeypatch: pytes
             raise OSError(28, "No space left on device")
         (folder / "notes").rename(folder / "renamed")
 
-    monkeypatch.setattr(state_format, "FORMAT", 3)
-    monkeypatch.setattr(state_format, "UPGRADES", {1: first, 2: second})
+    upgrades = {1: first, 2: second}
     with pytest.raises(NotReadyError, match="expected a directory that can be written to, got none"):
-        open_state(tmp_path)
+        open_state(tmp_path, upgrades=upgrades)
     assert said(tmp_path)["format"] == 2  # the step that ended is not done again
-    open_state(tmp_path).close()
+    open_state(tmp_path, upgrades=upgrades).close()
     assert steps == [1, 2, 2]
     assert (tmp_path / "renamed").read_text() == "two"
     assert said(tmp_path)["format"] == 3
 
 
-def test_an_upgrade_waits_until_nobody_uses_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upgrade_waits_until_nobody_uses_the_directory(tmp_path: Path) -> None:
     other = open_state(tmp_path)
-    monkeypatch.setattr(state_format, "FORMAT", 2)
-    monkeypatch.setattr(state_format, "UPGRADES", {1: lambda folder: None})
+    upgrades = {1: lambda folder: None}
     with pytest.raises(NotReadyError, match="got format 1 while other servers use it: stop them"):
-        open_state(tmp_path, busy_s=0.2)
+        open_state(tmp_path, upgrades=upgrades, busy_s=0.2)
     waited = threading.Timer(0.2, other.close)
     waited.start()
-    open_state(tmp_path, busy_s=60).close()
+    open_state(tmp_path, upgrades=upgrades, busy_s=60).close()
     waited.join()
     assert said(tmp_path)["format"] == 2
 
 
-def test_servers_that_start_at_once_upgrade_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_that_start_at_once_upgrade_once(tmp_path: Path) -> None:
     open_state(tmp_path).close()
     upgraded: list[int] = []
-    monkeypatch.setattr(state_format, "FORMAT", 2)
-    monkeypatch.setattr(state_format, "UPGRADES", {1: lambda folder: upgraded.append(1)})
+    upgrades = {1: lambda folder: upgraded.append(1)}
     locks: list[StateLock] = []
-    threads = [threading.Thread(target=lambda: locks.append(open_state(tmp_path, busy_s=60))) for _ in range(6)]
+
+    def start() -> None:
+        locks.append(open_state(tmp_path, upgrades=upgrades, busy_s=60))
+
+    threads = [threading.Thread(target=start) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:

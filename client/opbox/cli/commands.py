@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sessions": ("server:sessions", "List sessions, or end some."),
     "usage": ("server:usage", "What you used on each day, and your quotas."),
     "token": ("tokens:token", "Make tokens for a server, list or remove them."),
+    "backup": ("backup:backup", "Back up a server's state directory while it runs."),
+    "restore": ("backup:restore", "Put a backup into a state directory."),
     "models": ("models:models", "List the server's models; publish, load or remove one."),
     "datasets": ("datasets:datasets", "List the datasets on the server, or delete some."),
     "ops": ("server:ops", "List the operators, or describe one."),

@@ -1,0 +1,1 @@
+"""Backups of a state directory: an archive of what it has, made while servers run, and its way back."""
