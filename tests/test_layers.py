@@ -59,6 +59,7 @@ SERVICE += [
     "models",
     "stores",
     "stateless",
+    "groups",
     "commands",
     "custom",
     "session",

@@ -12,11 +12,11 @@ _SYMBOLIC = "opbox has MXNet's Symbol, NDArray and Module interfaces; networks a
 _DENSE = "opbox's arrays are dense"
 _FILES = "mx.image.imdecode decodes images on this machine"
 _INDEXING = "a[key] of an array does what it is part of"
-_ONE_SERVER = "opbox trains on the devices of one server, not on several machines"
+_NO_SERVERS = "workers add up gradients with each other, without servers between them: mx.dist starts workers"
 _ABSENT: tuple[tuple[str, str, str], ...] = (
     (r"", r"autograd|gluon|np|npx|numpy|numpy_extension|np_symbol", _SYMBOLIC),
     (r"executor_manager", r"DataParallelExecutor(Group|Manager)", "mx.mod.Module runs on several devices"),
-    (r"(kvstore)?", r"kvstore_server|KVStoreServer", _ONE_SERVER),
+    (r"(kvstore)?", r"kvstore_server|KVStoreServer", _NO_SERVERS),
     (r"", r"library|tvmop|th|torch|notebook|log", "opbox runs on a server of its own"),
     (r"", r"amp", "parameters say their type (mx.sym.Cast, dtype=), and multi_precision=True keeps float32 copies"),
     (r"(contrib)?", r"tensorrt", "mx.onnx.export_model writes networks as ONNX models, which TensorRT reads"),

@@ -22,7 +22,16 @@ from .forks import at_end_of_child
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["before_disconnect", "connect", "disconnect", "refresh_operators", "server_info", "transport", "use"]
+__all__ = [
+    "before_disconnect",
+    "connect",
+    "disconnect",
+    "open_transport",
+    "refresh_operators",
+    "server_info",
+    "transport",
+    "use",
+]
 
 _lock = threading.RLock()
 _current: Transport | None = None
@@ -66,6 +75,11 @@ def _open(url: str | None, token: str | None, http: httpx.Client | None = None) 
         "no engine: set OPBOX_URL (and OPBOX_TOKEN) to a server's address, or install opbox-service to run in this "
         "process"
     )
+
+
+def open_transport(url: str) -> Transport:
+    """A transport of its own to the server at `url`, with this process's token for it; the caller closes it."""
+    return _open(url, os.environ.get("OPBOX_TOKEN"))
 
 
 def connect(url: str, token: str | None = None, *, http: httpx.Client | None = None) -> None:

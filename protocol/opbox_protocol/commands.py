@@ -340,6 +340,34 @@ class KeepRows(TypedDict):
     blocks: Sequence[int]
 
 
+class JoinGroup(TypedDict):
+    """Become a rank of a group of sessions; the result has the `address` for the other ranks."""
+
+    do: Literal["join_group"]
+    id: int
+    rank: int
+    size: int
+    secret: str
+
+
+class ConnectGroup(TypedDict):
+    """Connect with all other ranks, whose addresses stand in their order."""
+
+    do: Literal["connect_group"]
+    id: int
+    addresses: Sequence[str]
+    timeout_s: NotRequired[float]
+
+
+class AllReduce(TypedDict):
+    """Sums over all ranks, as new arrays."""
+
+    do: Literal["all_reduce"]
+    group: int
+    arrays: NotRequired[Sequence[int]]
+    outputs: NotRequired[Sequence[int]]
+
+
 Command: TypeAlias = (
     Put
     | Write
@@ -372,6 +400,9 @@ Command: TypeAlias = (
     | PutRows
     | TakeRows
     | KeepRows
+    | JoinGroup
+    | ConnectGroup
+    | AllReduce
 )
 
 COMMANDS: tuple[Any, ...] = get_args(Command)

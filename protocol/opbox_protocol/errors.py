@@ -21,6 +21,7 @@
     │   ├── ValueShapeError             a value of another shape than what it is written to; a ValueError too
     │   └── UnderdeterminedError        shapes or types that nothing determines
     ├── UserCodeError             422   an exception in an operator that the user wrote
+    ├── PeerLostError             424   another worker of a group has ended
     ├── QuotaError                429
     │   └── StorageError          507   no room for a checkpoint: as a quota, or as the disk has it
     ├── CancelledError            499   a call that was ended before it was done
@@ -75,6 +76,7 @@ __all__ = [
     "NotReadyError",
     "OutOfMemoryError",
     "ParamError",
+    "PeerLostError",
     "PositionError",
     "QuotaError",
     "ShapeError",
@@ -270,6 +272,12 @@ class UserCodeError(MXNetError):
     """An exception inside an operator that the user wrote; `detail["traceback"]` is theirs."""
 
     status = 422
+
+
+class PeerLostError(MXNetError):
+    """Another worker of the group that exchanges arrays has ended; `detail` has its rank."""
+
+    status = 424
 
 
 class QuotaError(MXNetError):

@@ -29,6 +29,7 @@ ELSEWHERE = frozenset(
         "REPORT",
         "DATASETS",
         "DISABLE",
+        "DIST",
         "CUBINS",
         "CUDNN",
         "CUDNN_TUNE",

@@ -134,6 +134,12 @@ class Settings(BaseSettings):
         "max_connections_per_address does not apply to them.",
     )
 
+    group_host: str = Field(
+        default="",
+        description="Own address, and the network of the other servers, where sessions exchange arrays with theirs, "
+        "such as 10.0.0.5/24; empty: they may not.",
+    )
+
     page: bool = Field(default=True, description="Serve the page for browsers at /.")
 
     cluster: Literal["auto"] | None = Field(
@@ -390,6 +396,14 @@ class Settings(BaseSettings):
             raise ValueError("a path such as /opbox")
         return path.rstrip("/")
 
+    @field_validator("group_host")
+    @classmethod
+    def _interface(cls, host: str) -> str:
+        try:
+            return str(ipaddress.ip_interface(host)) if host else ""
+        except ValueError:
+            raise ValueError("an address with the length of its network, such as 10.0.0.5/24") from None
+
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
@@ -490,4 +504,5 @@ class Settings(BaseSettings):
             session_ttl_s=1e9,
             max_ttl_s=1e9,
             deadline_s=1e6,
+            group_host=os.environ.get("OPBOX_GROUP_HOST") or "127.0.0.1/8",
         )

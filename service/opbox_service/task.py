@@ -18,7 +18,7 @@ from opbox_protocol.errors import LimitError, MXNetError
 from .stages import Stages
 from .turns import Turn
 
-__all__ = ["MAX_CALL_MULTIPLICATIONS", "NODES", "Task", "checkpoint", "current", "graph_budget", "running"]
+__all__ = ["MAX_CALL_MULTIPLICATIONS", "NODES", "Task", "away", "checkpoint", "current", "graph_budget", "running"]
 
 NODES = 64
 """Number of nodes between two readings of the clock."""
@@ -41,6 +41,7 @@ class Task:
         turn: the turn that it runs in, where calls take turns.
         stages: when it waited and computed; None where nobody wants to know.
         weight: of the owner; see `turns`.
+        away_s: seconds that it has waited for other processes.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Task:
         "_look",
         "_nodes",
         "_on_stop",
+        "away_s",
         "came",
         "graph_seconds",
         "stages",
@@ -64,6 +66,7 @@ class Task:
         self.turn: Turn | None = None
         self.stages: Stages | None = None
         self.weight = 1.0
+        self.away_s = 0.0
         self._on_stop: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._graph_end: float | None = None
@@ -204,3 +207,30 @@ def graph_budget() -> contextlib.AbstractContextManager[None]:
     """The block works on one graph, whose time is bounded where a task is at work."""
     task = _running.task
     return contextlib.nullcontext() if task is None else task.graph()
+
+
+@contextlib.contextmanager
+def away() -> Iterator[Callable[[], None]]:
+    """The block waits for other processes, and others have the call's turn meanwhile.
+
+    Yields:
+        a function for the block to call often, which raises what the call has been stopped with.
+    """
+    task = _running.task
+    if task is None:
+        yield lambda: None
+        return
+
+    def check() -> None:
+        if task.stopped is not None:
+            raise task.stopped
+
+    begun = time.monotonic()
+    try:
+        if task.turn is None:
+            yield check
+        else:
+            with task.turn.away():
+                yield check
+    finally:
+        task.away_s += time.monotonic() - begun

@@ -101,6 +101,19 @@ class Turn:
             self._turns.pass_on(self, self._job, in_python=looks >= MIN_LOOKS)
 
     @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Others have the place while the block waits for other processes.
+
+        Unlike `lent`, any number of an owner's calls may wait so: they may wait for each other.
+        """
+        self._turns.lend(self, self._job)
+        try:
+            yield
+        finally:
+            self.since = time.monotonic()  # who waits for others has not worked
+            self._turns.take_back(self, self._job, ends_long=False)
+
+    @contextlib.contextmanager
     def lent(self, check: Callable[[], None]) -> Iterator[None]:
         """Others have the place while the block runs, which is one at a time of its owner's.
 

@@ -120,7 +120,12 @@ def test_a_store_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda kv: mx.kv.create("dist_sync"), mx.MXNetError, "expected 'local' or 'device', got 'dist_sync': opbox"),
+        (lambda kv: mx.kv.create("dist_sync"), mx.MXNetError, "dist_sync: expected a worker of several, got a program"),
+        (
+            lambda kv: mx.kv.create("dist_async"),
+            mx.MXNetError,
+            "expected 'dist_sync', got 'dist_async': workers",
+        ),
         (lambda kv: mx.kv.create("nccl"), mx.MXNetError, "expected one of local, device, .*, got 'nccl'"),
         (lambda kv: mx.kv.create(3), TypeError, "name: expected a string such as 'local' or 'device', got 3"),
         (lambda kv: kv.init("w", ones()), mx.MXNetError, "init: expected a key without a value, got 'w'"),

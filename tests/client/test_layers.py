@@ -31,7 +31,7 @@ LAYERS = (
     "binding executor monitoring placement recovery",
     "symbol",
     "operator contrib random rtc runtime util",
-    "aio callback checkpoint image initializer io live_plot metric monitor optimizer profiler progress publishing "
+    "aio callback checkpoint image initializer io live_plot metric monitor optimizer dist profiler progress publishing "
     "recordio rnn visualization",
     "datasets executor_manager gradient_compression kvstore serve",
     "module onnx contrib.onnx contrib.svrg_optimization contrib.svrg_optimization.svrg_module",

@@ -30,6 +30,7 @@ STATUSES = {
     "OutOfMemoryError": 507,
     "ParamError": 400,
     "PositionError": 422,
+    "PeerLostError": 424,
     "QuotaError": 429,
     "StorageError": 507,
     "CancelledError": 499,

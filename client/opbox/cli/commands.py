@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "models": ("models:models", "List the server's models; publish, load or remove one."),
     "datasets": ("datasets:datasets", "List the datasets on the server, or delete some."),
     "ops": ("server:ops", "List the operators, or describe one."),
+    "dist": ("dist:dist", "Run a training by several workers."),
     "infer-shape": ("networks:infer_shape", "The shapes inside a saved symbol."),
     "summary": ("networks:summary", "The layers of a saved symbol, with their parameters."),
     "plot": ("networks:plot", "Draw a saved symbol to a file."),
@@ -102,7 +103,7 @@ def opbox() -> None:
     """Operators over HTTP, with MXNet's Symbol API.
 
     OPBOX_URL and OPBOX_TOKEN name the server; without them the engine runs in this process, where opbox-service is
-    installed. Every command but serve and completion takes --json.
+    installed. Every command but serve, dist and completion takes --json.
     """
 
 

@@ -57,6 +57,8 @@ class Training:
     ) -> None:
         self.store, self.on_store, self._devices = store, on_store, devices
         self._indices = {name: index for index, name in enumerate(names.parameters)}
+        if store is not None and "dist" in store.type and "_sync" in store.type:
+            batch_size *= store.num_workers
         rescale_grad = 1.0 / batch_size
         copies = 1 if on_store else devices
         by_index = {i * copies + k: name for i, name in enumerate(names.parameters) for k in range(copies)}

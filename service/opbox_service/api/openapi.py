@@ -33,6 +33,7 @@ STATUSES = {
     413: "Larger than a limit.",
     415: "A Content-Encoding that the server does not take.",
     422: "Shapes or types that do not fit.",
+    424: "Another worker of the session's group has ended.",
     429: "More than the owner may have.",
     499: "Cancelled by request.",
     500: "An error of the server's own.",

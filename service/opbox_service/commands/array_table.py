@@ -196,6 +196,7 @@ class ArrayTable:
         on_report: takes steps, epoch and values that the session's program reports.
         profile: the times of its operators and commands; None while its program has not asked for any.
         silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
+        group_host: where groups of sessions listen, and their network, as 10.0.0.5/24; empty: they may not.
         use: makes another device the one of the commands that follow, by its name.
     """
 
@@ -229,6 +230,7 @@ class ArrayTable:
         self._profile_memory: Allocation | None = None
         self.on_report: OnReport = lambda steps, epoch, values: None
         self.use: Callable[[str], None] = _refuse_other
+        self.group_host = ""
         self._graphs = graphs
         self._owner = owner
         self._max_entries = max_entries
@@ -253,7 +255,7 @@ class ArrayTable:
         )
         other._recent_graphs, other._graphs_lock = self._recent_graphs, self._graphs_lock
         other.on_report, other.use, other.checkpoints = self.on_report, self.use, self.checkpoints
-        other.datasets = self.datasets
+        other.datasets, other.group_host = self.datasets, self.group_host
         other._trusted = self._trusted
         tables = (self, *self._others, other)
         for table in tables:

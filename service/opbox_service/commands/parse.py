@@ -24,6 +24,7 @@ from . import (
     datasets,
     devices,
     executors,
+    groups,
     kernels,
     operators,
     profiling,
@@ -49,6 +50,7 @@ COMMANDS: Mapping[str, type[Command]] = {
         profiling,
         devices,
         datasets,
+        groups,
     )
     for command in subject.COMMANDS
 }

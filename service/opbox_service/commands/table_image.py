@@ -27,6 +27,7 @@ from ..validation import validate
 from .array_table import ArrayEntry, ArrayTable, ExecutorEntry, RowsEntry
 from .checkpoints import CheckpointPlan
 from .executors import bind_entries
+from .groups import GroupEntry
 from .image_header import ImageExecutor, ImageHeader, ImagePlace, check_places
 
 __all__ = ["TableImage", "pack", "unpack"]
@@ -57,6 +58,12 @@ def pack(table: ArrayTable) -> TableImage:
         UnsupportedError: an array lies where no image can put it.
     """
     entries = table.entries()
+    groups = [id for id, entry in entries.items() if isinstance(entry, GroupEntry)]
+    if groups:
+        raise UnsupportedError(
+            f"code: expected a session in no group, got one in group {groups[0]}: code of a user's has no network: "
+            "free the group, or train with built-in operators"
+        )
     executors = {id: entry for id, entry in entries.items() if isinstance(entry, ExecutorEntry)}
     arrays = {id: entry for id, entry in entries.items() if isinstance(entry, ArrayEntry)}
     datasets = {id: entry for id, entry in entries.items() if isinstance(entry, RowsEntry)}

@@ -157,7 +157,7 @@ ROUTES = RouteTable(
             runs_on=RunsOn.SESSION_WORKER,
             tensors=True,
             accepted=sessions.Accepted,
-            errors=(400, 404, 409, 410, 413, 422, 499, 501, 504, 507),
+            errors=(400, 404, 409, 410, 413, 422, 424, 499, 501, 504, 507),
         ),
         # -- what sessions' programs reported
         Route(

@@ -142,6 +142,7 @@ class ServerSession:
             table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
             table.datasets = OwnersDatasets(datasets, owner) if datasets is not None else None
             table.on_report = self._report
+            table.group_host = settings.group_host
         self._runner = CommandRunner(id, self.devices, code_policy.watcher)
         self._stopping = False
         self.created = time.time()
@@ -374,7 +375,7 @@ class ServerSession:
             error = self._run(batch)
             # Before the answer: who has it may count on its being counted, though the process be killed then.
             answered = time.monotonic()
-            own_s = answered - begun
+            own_s = answered - begun - (batch.task.away_s if batch.task is not None else 0.0)
             if self.devices.seconds:
                 for device, seconds in self.devices.take_seconds():
                     self._device_times.add(self.owner, device, 0.0, seconds)

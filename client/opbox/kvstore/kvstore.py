@@ -1,116 +1,24 @@
-"""Key-value stores, as `mx.kv`: arrays by key, to which devices push gradients and from which they pull weights.
-
-kv = mx.kv.create("device")
-kv.init("w", mx.nd.zeros((2,)))
-kv.push("w", [mx.nd.ones((2,), mx.cpu(0)), mx.nd.ones((2,), mx.cpu(1))])     # their sum
-kv.pull("w", out=weights)
-
-Nothing waits: pushes and pulls are commands of the session, and travel with the step that they belong to.
-"""
+"""The store of one process: its devices' gradients are added up in its session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from opbox_protocol.errors import MXNetError, ShapeError
 
-from .absent import module_getattr
-from .base import value_text
-from .file_errors import content_errors, file_errors, path_of
-from .gradient_compression import TwoBitCompression
-from .ndarray import NDArray, add_n
-from .optimizer import Optimizer, Updater, get_updater
+from ..absent import module_getattr
+from ..base import value_text
+from ..file_errors import content_errors, file_errors, path_of
+from ..gradient_compression import TwoBitCompression
+from ..ndarray import NDArray, add_n
+from ..optimizer import Optimizer, Updater, get_updater
+from .base import KVStoreBase
 
-__all__ = ["KVStore", "KVStoreBase", "create"]
+__all__ = ["KVStore"]
 
 Key: TypeAlias = str | int
-Store = TypeVar("Store", bound="type[KVStoreBase]")
-
-_TYPES = ("local", "device", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
-"""Names of stores; all compute the same, as a session reaches all its devices."""
 _DENSE = "opbox's arrays are dense"
-
-
-def create(name: str = "local") -> KVStoreBase:
-    """A new store.
-
-    Args:
-        name: "local" or "device", which are one here; or the name of a class that `KVStoreBase.register` has.
-
-    Raises:
-        TypeError: the name is no string.
-        MXNetError: a store of several machines ("dist_sync", "dist_async", …), or of another kind.
-
-    Example:
-        >>> kv = mx.kv.create("device")
-    """
-    if not isinstance(name, str):
-        raise TypeError(f"kvstore: name: expected a string such as 'local' or 'device', got {value_text(name)}")
-    kind = name.lower()
-    if kind in KVStoreBase.kv_registry:
-        return KVStoreBase.kv_registry[kind]()
-    if kind.startswith(("dist", "p3")):
-        raise MXNetError(
-            f"kvstore: expected 'local' or 'device', got {name!r}: opbox trains on the devices of one server, not on "
-            "several machines"
-        )
-    if kind not in _TYPES:
-        raise MXNetError(f"kvstore: expected one of {', '.join(_TYPES)}, got {name!r}")
-    return KVStore(kind)
-
-
-class KVStoreBase:
-    """Base of stores; a class of your own that is registered can be made by `create` and given to `Module.fit`."""
-
-    OPTIMIZER = "optimizer"
-    kv_registry: ClassVar[dict[str, type[KVStoreBase]]] = {}
-
-    @staticmethod
-    def register(klass: Store) -> Store:
-        """Register a store class for `create` under its name in lower case; a decorator."""
-        KVStoreBase.kv_registry[klass.__name__.lower()] = klass
-        return klass
-
-    @staticmethod
-    def is_capable(capability: str) -> bool:
-        """Return whether the store can do something: "optimizer" for updating weights itself."""
-        raise NotImplementedError("a class of KVStoreBase must define is_capable")
-
-    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Store the value and write it to `out`."""
-        raise NotImplementedError(f"{type(self).__name__} must define broadcast")
-
-    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Add the values up and write the result to `out`, or to the values."""
-        raise NotImplementedError(f"{type(self).__name__} must define pushpull")
-
-    def set_optimizer(self, optimizer: Optimizer) -> None:
-        """Update the stored values by an optimizer."""
-        raise NotImplementedError(f"{type(self).__name__} must define set_optimizer")
-
-    def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        """Write the optimizer's states to a file."""
-        raise NotImplementedError(f"{type(self).__name__} must define save_optimizer_states")
-
-    def load_optimizer_states(self, fname: str) -> None:
-        """Take the optimizer's states from a file."""
-        raise NotImplementedError(f"{type(self).__name__} must define load_optimizer_states")
-
-    @property
-    def type(self) -> str:
-        """The name that `create` knows it by."""
-        return type(self).__name__.lower()
-
-    @property
-    def rank(self) -> int:
-        """The number of this worker."""
-        return 0
-
-    @property
-    def num_workers(self) -> int:
-        """The number of workers."""
-        return 1
 
 
 class KVStore(KVStoreBase):
@@ -250,7 +158,7 @@ class KVStore(KVStoreBase):
             >>> kv = mx.kv.create("device")
             >>> kv.set_gradient_compression({"type": "2bit", "threshold": 0.5})
         """
-        if "device" not in self._type:
+        if "device" not in self._type and not self._type.startswith("dist"):
             raise ValueError(f"set_gradient_compression: expected a store of type 'device', got {self._type!r}")
         if self._compression is None:
             self._compression = TwoBitCompression(compression_params)
@@ -312,7 +220,7 @@ class KVStore(KVStoreBase):
         if self._compression is not None:
             sent = self._compression.compress(pairs)
             pairs = [(key, arrays) for (key, _), arrays in zip(pairs, sent, strict=True)]
-        sums = [_sum(arrays, value) for (_, arrays), value in zip(pairs, stored, strict=True)]
+        sums = self._over_workers([_sum(arrays, value) for (_, arrays), value in zip(pairs, stored, strict=True)])
         names = [key.encode() if isinstance(key, str) else key for key, _ in pairs]
         if self._updater is None:
             for (key, arrays), total in zip(pairs, sums, strict=True):
@@ -322,6 +230,10 @@ class KVStore(KVStoreBase):
         else:
             for name, total, value in zip(names, sums, stored, strict=True):
                 self._updater(name, total, value)
+
+    def _over_workers(self, sums: list[NDArray]) -> list[NDArray]:
+        """Add up sums of the workers' devices over all workers, which is one here."""
+        return sums
 
     def _write(self, key: Key, arrays: Sequence[NDArray]) -> None:
         stored = self._stored("pull", key)

@@ -1,0 +1,143 @@
+"""Groups of sessions: join_group, connect_group, all_reduce."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from opbox_protocol.errors import BadRequestError, NotFoundError, QuotaError, UnsupportedError
+
+from ..executor.allocation import allocate
+from ..groups import GroupAddress, Membership, all_reduce
+from ..task import away
+from ..validation import Expected, InPieces
+from .array_table import ArrayTable
+from .command import Command, Exchange, Id, Ids
+
+__all__ = ["COMMANDS", "GroupEntry"]
+
+MAX_RANKS = 256
+MAX_GROUPS = 8
+"""Maximum number of groups of a session; each has a socket for every other rank, twice."""
+_REDUCIBLE = "fiuV"
+"""Kinds of types that are added up: floats, integers and bfloat16."""
+
+
+class GroupEntry:
+    """A session's membership of a group; its end closes the connections.
+
+    Attributes:
+        member: the membership.
+    """
+
+    __slots__ = ("member",)
+    kind = "a group"
+
+    def __init__(self, member: Membership) -> None:
+        self.member = member
+
+    def drop(self) -> int:
+        """Leave the group. Returns 0: it has no memory that stays."""
+        self.member.close()
+        return 0
+
+
+class JoinGroup(Command):
+    """Become a rank of a group, and listen for the others; the result has the `address` that they need.
+
+    Ranks prove to each other that they have the secret, and send it to nobody.
+    """
+
+    changes_arrays: ClassVar[bool] = False
+
+    do: Literal["join_group"]
+    id: Id
+    rank: Annotated[int, Field(ge=0, lt=MAX_RANKS)]
+    size: Annotated[int, Field(ge=1, le=MAX_RANKS)]
+    secret: Annotated[
+        str,
+        Field(pattern=r"^[0-9a-f]{64}$", description="32 random bytes in hexadecimal."),
+        Expected("64 hexadecimal digits"),
+    ]
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        table.reserve(self.id)
+        if self.rank >= self.size:
+            raise BadRequestError(f"join_group: rank: expected one below the size {self.size}, got {self.rank}")
+        address = GroupAddress.of(table.group_host)
+        if sum(isinstance(entry, GroupEntry) for entry in table.entries().values()) >= MAX_GROUPS:
+            raise QuotaError(f"join_group: expected at most {MAX_GROUPS} groups of a session, got one more: free some")
+        try:
+            member = Membership(address, self.rank, self.size, bytes.fromhex(self.secret))
+        except PermissionError as error:
+            raise UnsupportedError(
+                "join_group: expected a session without code of its own, got one in a confined process, which has no "
+                "network: train with built-in operators, or without a store of several workers"
+            ) from error
+        table.add(self.id, GroupEntry(member))
+        exchange.report(address=member.address)
+
+
+class ConnectGroup(Command):
+    """Connect with all other ranks; waits for them."""
+
+    changes_arrays: ClassVar[bool] = False
+
+    do: Literal["connect_group"]
+    id: Id
+    addresses: Annotated[list[str], InPieces(), Field(description="Of all ranks, in their order.")]
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] = 120
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        member = _member(table, self.id)
+        with away() as check:
+            member.connect(self.addresses, self.timeout_s, check)
+        exchange.report(rank=member.rank, size=member.size)
+
+
+class AllReduce(Command):
+    """Sum arrays over all ranks of a group into new arrays, with the same bits on each rank; waits for the others.
+
+    Without arrays it is a barrier. All ranks must run it with arrays of the same shapes and types, in the same order.
+    """
+
+    do: Literal["all_reduce"]
+    group: Id
+    arrays: Ids = []
+    outputs: Ids = []
+
+    def run(self, table: ArrayTable, exchange: Exchange) -> None:
+        table.reserve(*self.outputs)
+        member = _member(table, self.group)
+        backend = table.backend
+        arrays = [table.read(id) for id in self.arrays]
+        if len(arrays) != len(self.outputs):
+            raise BadRequestError(f"all_reduce: outputs: expected {len(arrays)} ids, got {len(self.outputs)}")
+        for id, array in zip(self.arrays, arrays, strict=True):
+            if np.dtype(array.dtype).kind not in _REDUCIBLE:
+                raise BadRequestError(f"all_reduce: array {id}: expected numbers, got {array.dtype}")
+        sums = [allocate(backend, tuple(array.shape), array.dtype) for array in arrays]
+        on_host = backend.device_type == "cpu"
+        sources = arrays if on_host else [backend.get(array) for array in arrays]
+        targets = sums if on_host else [np.empty(array.shape, array.dtype) for array in sources]
+        with away() as check:
+            all_reduce(member, sources, targets, check)
+        for id, target, total in zip(self.outputs, targets, sums, strict=True):
+            if not on_host:
+                backend.write(total, target)
+            table.keep(id, total)
+
+
+def _member(table: ArrayTable, id: int) -> Membership:
+    entry = table.holder_of(id).entries().get(id)
+    if isinstance(entry, GroupEntry):
+        return entry.member
+    got = "nothing" if entry is None else entry.kind
+    raise NotFoundError(
+        f"group {id}: expected one joined in this session, got {got}: who has lost a session has left its groups"
+    )
+
+
+COMMANDS = (JoinGroup, ConnectGroup, AllReduce)
