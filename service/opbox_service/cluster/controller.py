@@ -31,9 +31,9 @@ from .documents import (
     Waiting,
     kind_of,
 )
-from .free_memory import FreeMemory
+from .free_memory import DevicePlace, FreeMemory
 from .nodes import USUAL_BYTES, ClusterNode, PendingSession
-from .placement import WishLine, WishQueue
+from .placement import MAX_OVERTAKEN, WishLine, WishQueue
 from .quotas import UNLIMITED, QuotaShares, Shortage
 from .replicas import Replicas
 
@@ -50,6 +50,9 @@ FORMAT = 1
 """Format of `dump`; grows when an older opbox could not read it."""
 CANDIDATES = 8
 """Number of devices among which the node with the shortest queue is chosen."""
+DEVICES_PER_RESERVED = 64
+"""One device of so many, at least one and at most MAX_RESERVED, may be reserved for wishes that many overtook."""
+MAX_RESERVED = 16
 
 Outcome: TypeAlias = PlacedSession | Waiting | Refused
 
@@ -95,6 +98,7 @@ class Controller:
         self._placed: OrderedDict[str, tuple[SessionWish, PlacedSession, float]] = OrderedDict()
         self._refused: OrderedDict[str, tuple[Refused, float]] = OrderedDict()
         self._directories = Directories()
+        self._reserved: dict[str, tuple[str, str]] = {}
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -148,6 +152,7 @@ class Controller:
         node = self.nodes[name]
         if node.state == "ready":
             self._set_state(node, "draining")
+            self._unreserve_node(name)
             for device in node.info.devices:
                 self._memory.remove(name, device)
             self._changed(now)
@@ -187,8 +192,11 @@ class Controller:
             if self._may_fit(queue, wish):
                 self._serve_queue(wish.device, now)
         elif self._memory.largest(wish.device) < max(wish.bytes, 1):
-            queue.drop(wish.id)
+            self._drop(wish)
             self._refuse(wish, self._no_device(wish), now)
+        elif (shortage := self.shares.shortage(wish.owner, _needs(wish))) is not None:
+            self._drop(wish)
+            self._refuse(wish, _quota_refusal(shortage), now)
         if wish.id in self._placed:
             return self._settled(wish, self._placed[wish.id][1])
         if wish.id in self._refused:
@@ -199,7 +207,7 @@ class Controller:
         """Forget a wish, or give its place back: the client has gone, or the node refused it."""
         row = self._asked.pop(wish_id, None)
         if row is not None:
-            self._queues[row[0].device].drop(wish_id)
+            self._drop(row[0])
         placed = self._placed.get(wish_id)
         if placed is not None:
             self._withdraw(wish_id)
@@ -278,7 +286,7 @@ class Controller:
         while queue and progress:
             progress = False
             passed: list[WishLine] = []
-            for line in queue.turns():
+            for line in queue.turns(self._reserved):
                 wish = queue.first(line)
                 outcome = self._try(wish, now)
                 if isinstance(outcome, PlacedSession):
@@ -289,7 +297,7 @@ class Controller:
                     progress = True
                     break
                 if isinstance(outcome, Refused):
-                    queue.drop(wish.id)
+                    self._drop(wish)
                     self._refuse(wish, outcome, now)
                     progress = True
                 elif outcome is not None:
@@ -297,6 +305,8 @@ class Controller:
                     progress = True
                 else:
                     passed.append(line)
+                    if line.overtaken >= MAX_OVERTAKEN:
+                        self._reserve(wish)
 
     def _try(self, wish: SessionWish, now: float) -> PlacedSession | Refused | Shortage | None:
         """A place for a wish; None if no device has as much memory free now."""
@@ -307,7 +317,12 @@ class Controller:
         shortage = self.shares.shortage(wish.owner, _needs(wish))
         if shortage is not None:
             return _quota_refusal(shortage)
-        places = self._memory.best(wish.device, min(needed, largest), CANDIDATES, wish.avoid)
+        if wish.id in self._reserved:
+            name, device = self._reserved[wish.id]
+            free = self.nodes[name].free(device)
+            places = [DevicePlace(name, device, free)] if free >= min(needed, largest) else []
+        else:
+            places = self._memory.best(wish.device, max(min(needed, largest), 1), CANDIDATES, wish.avoid)
         if not places:
             return None
         places.sort(key=lambda place: (self.nodes[place.node].queue, -place.free, place.node, place.device))
@@ -321,6 +336,7 @@ class Controller:
 
     def _promise(self, wish: SessionWish, node: ClusterNode, device: str, now: float) -> PlacedSession:
         name = node.info.name
+        self._reserved.pop(wish.id, None)
         node.promise(PendingSession(wish.id, wish.owner, device, wish.bytes or USUAL_BYTES, wish.bytes))
         self._show(node)
         number = self.shares.unconfirmed(wish.owner, name)
@@ -328,6 +344,30 @@ class Controller:
         placement = PlacedSession(name, node.info.url, device, shares, number)
         self._placed[wish.id] = wish, placement, now
         return placement
+
+    def _reserve(self, wish: SessionWish) -> None:
+        """Reserve the device with the most free memory that is large enough, if not too many are reserved."""
+        devices = sum(len(node.info.devices) for node in self.nodes.values()) if len(self._reserved) else 0
+        if wish.id in self._reserved or len(self._reserved) > min(devices // DEVICES_PER_RESERVED, MAX_RESERVED - 1):
+            return
+        taken = set(self._reserved.values())
+        for place in self._memory.best(wish.device, 0, CANDIDATES, wish.avoid):
+            total = self.nodes[place.node].info.devices[place.device]
+            if total >= wish.bytes and (place.node, place.device) not in taken:
+                self._reserved[wish.id] = place.node, place.device
+                self._show(self.nodes[place.node])
+                return
+
+    def _drop(self, wish: SessionWish) -> None:
+        """Take a wish out of its queue."""
+        self._queues[wish.device].drop(wish.id)
+        place = self._reserved.pop(wish.id, None)
+        if place is not None:
+            self._show(self.nodes[place[0]])
+
+    def _unreserve_node(self, name: str) -> None:
+        for id in [id for id, place in self._reserved.items() if place[0] == name]:
+            del self._reserved[id]
 
     def _settled(self, wish: SessionWish, placement: PlacedSession) -> Outcome:
         """The place, once its node has the owner's share or the caller sends it."""
@@ -396,8 +436,10 @@ class Controller:
     def _show(self, node: ClusterNode) -> None:
         """Enter a node's free memory."""
         if node.state == "ready":
+            name, reserved = node.info.name, set(self._reserved.values()) if self._reserved else ()
             for device, total in node.info.devices.items():
-                self._memory.set(node.info.name, device, node.free(device), total)
+                free = 0 if reserved and (name, device) in reserved else node.free(device)
+                self._memory.set(name, device, free, total)
 
     def _set_state(self, node: ClusterNode, state: NodeState) -> None:
         node.state = state
@@ -411,6 +453,7 @@ class Controller:
         for pending in list(node.pending()):
             self._placed.pop(pending.wish, None)
         node.sessions, node.claims, node.replicas = {}, {}, {}
+        self._unreserve_node(name)
         for device in node.info.devices:
             self._memory.remove(name, device)
         self.replicas.lost(name)
@@ -432,7 +475,7 @@ class Controller:
         """Forget wishes that nobody asks for, places that nobody used, and nodes that were lost long ago."""
         while self._asked and now - next(iter(self._asked.values()))[1] > ABANDONED_S:
             wish, _ = self._asked.popitem(last=False)[1]
-            self._queues[wish.device].drop(wish.id)
+            self._drop(wish)
         while self._refused and now - next(iter(self._refused.values()))[1] > ABANDONED_S:
             self._refused.popitem(last=False)
         devices = set()
@@ -480,6 +523,7 @@ class Controller:
                 [*_row(wish), place.node, place.url, place.device, place.shares, place.number, when]
                 for wish, place, when in self._placed.values()
             ],
+            "reserved": [[id, *place] for id, place in self._reserved.items()],
             "refused": [[id, refused.status, refused.reason, when] for id, (refused, when) in self._refused.items()],
         }
         return json.dumps(state, sort_keys=True, separators=(",", ":")).encode()
@@ -510,6 +554,7 @@ class Controller:
         controller = cls(pushes=rows["pushes"], lost_s=rows["lost_s"], pending_s=rows["pending_s"])
         controller.shares = QuotaShares.restored(rows["shares"])
         controller._directories = Directories.restored(rows["directories"])
+        controller._reserved = {id: (node_name, device) for id, node_name, device in rows["reserved"]}
         for name, row in rows["nodes"].items():
             controller.nodes[name] = node = ClusterNode.restored(row)
             controller._directories.node(name, node.info.url, node.state)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -18,7 +18,7 @@ from .documents import SessionWish
 __all__ = ["MAX_OVERTAKEN", "WishLine", "WishQueue"]
 
 MAX_OVERTAKEN = 16
-"""A wish that does not fit is overtaken by so many that do; then the queue waits until it fits."""
+"""A wish that does not fit is overtaken by so many that do; then a device is reserved for it."""
 MAX_LINES = 4
 """Number of lines whose first wish is tried for a place at a time."""
 
@@ -90,22 +90,25 @@ class WishQueue:
             line.ids.popleft()
         return self.wishes[line.ids[0]]
 
-    def turns(self) -> Iterator[WishLine]:
-        """The lines whose turn it is, up to MAX_LINES; those behind one that was overtaken too often wait for it.
+    def turns(self, reserved: Container[str] = ()) -> Iterator[WishLine]:
+        """The lines whose turn it is: up to MAX_LINES, and those with a device reserved.
 
         The caller may remove the first wish of a line (`served` or `drop`) or park it before it goes on.
+
+        Args:
+            reserved: ids of wishes that have a device reserved.
         """
         passed: list[WishLine] = []
+        counted = 0
         try:
-            while len(passed) < MAX_LINES and (line := self._next()) is not None:
+            while counted < MAX_LINES and (line := self._next()) is not None:
                 before = line.waiting
                 wish = self.first(line)
                 yield line
                 if wish.id in self.wishes and line.waiting == before and not line.parked:
                     passed.append(line)
                     line.entry = None
-                    if line.overtaken >= MAX_OVERTAKEN:
-                        return
+                    counted += wish.id not in reserved
         finally:
             for line in passed:
                 self._push(line)

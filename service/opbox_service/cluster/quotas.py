@@ -91,6 +91,7 @@ class QuotaShares:
         self._pools: dict[tuple[str, str], _Pool] = {}
         self._by_node: dict[str, dict[str, None]] = {}
         self._unconfirmed: dict[str, dict[str, int]] = {}
+        self._short: dict[str, None] = {}
         self._day = 0
 
     def of(self, owner: str) -> OwnerQuotas:
@@ -141,6 +142,7 @@ class QuotaShares:
                     free = limits[quota] - pool.outstanding - pool.spent + grant.outstanding
                     if grant.used + needs[quota] > free:
                         pool.scarce = True
+                        self._short[owner] = None
                         return Shortage(quota, limits[quota], pool.used + pool.spent, False)
         for quota in needs:
             if quota in limits:
@@ -160,10 +162,6 @@ class QuotaShares:
             if pool is not None and node in pool.grants:
                 grant = pool.grants[node]
                 self._use(pool, grant, max(0, grant.used - need))
-
-    def is_short(self, owner: str) -> bool:
-        """Whether nodes are to give up what an owner does not use there, as it is wanted elsewhere."""
-        return any(pool.scarce for quota in QUOTAS if (pool := self._pools.get((owner, quota))) is not None)
 
     # -- settling -----------------------------------------------------------------------------------------------
 
@@ -200,12 +198,12 @@ class QuotaShares:
                 pool, grant = self._grant(owner, quota, node)
                 self._confirm(pool, grant, report.orders)
                 self._use(pool, grant, used.get(quota, 0) + placed.get(quota, 0))
-                before = pool.outstanding
                 self._settle(owner, node, quota, limits[quota], wanted or bool(used) or bool(placed), number)
-                if pool.scarce and (pool.outstanding < before or pool.used + pool.spent < limits[quota]):
-                    woken.append(owner)
             if not used and not placed and not wanted:
                 self._drop_idle(owner, node)
+            if owner in self._short and all(self.allowed(owner, quota) < limits[quota] for quota in limits):
+                del self._short[owner]
+                woken.append(owner)
         return woken
 
     def _settle(self, owner: str, node: str, quota: str, limit: float, active: bool, number: int) -> None:
@@ -336,6 +334,7 @@ class QuotaShares:
             "usual": _json(self._usual),
             "owners": {owner: _json(own) for owner, own in sorted(self._owners.items())},
             "day": self._day,
+            "short": sorted(self._short),
             "grants": sorted(
                 [owner, quota, node, grant.share, grant.ceiling, grant.used, grant.number]
                 for owner, quota, node, grant in self.grants()
@@ -353,7 +352,7 @@ class QuotaShares:
     def restored(cls, state: Mapping[str, Any]) -> QuotaShares:
         """The shares that had this state."""
         shares = cls(_quotas(state["usual"]), {owner: _quotas(own) for owner, own in state["owners"].items()})
-        shares._day = state["day"]
+        shares._day, shares._short = state["day"], dict.fromkeys(state["short"])
         for owner, quota, node, share, ceiling, used, number in state["grants"]:
             shares._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
         for owner, quota, outstanding, used, spent, scarce in state["sums"]:

@@ -1,0 +1,151 @@
+"""Models: how many replicas, on which nodes, and a new version replica by replica."""
+
+from __future__ import annotations
+
+import pytest
+
+from opbox_protocol.errors import BadRequestError
+from opbox_service.cluster.documents import ModelTerms
+from opbox_service.cluster.replicas import CALM_S
+
+from .small_cluster import GIB, MIB, SmallCluster
+
+
+def cluster_of(nodes: str) -> SmallCluster:
+    cluster = SmallCluster()
+    for name in nodes:
+        cluster.join(name, cpu=GIB)
+    return cluster
+
+
+def serving(cluster: SmallCluster, name: str = "net") -> tuple[str, ...]:
+    return cluster.controller.directory().models[name]
+
+
+def test_as_many_replicas_as_asked_for_each_on_a_node_of_its_own() -> None:
+    cluster = cluster_of("abc")
+    cluster.controller.set_model("net", ModelTerms(2, 2))
+    cluster.settle(3)
+    assert len(serving(cluster)) == 2
+    cluster.controller.set_model("net", ModelTerms(3, 3))
+    cluster.settle(3)
+    assert serving(cluster) == ("a", "b", "c")
+    cluster.controller.set_model("net", ModelTerms(1, 1))
+    cluster.settle(int(CALM_S) * 3)
+    assert len(serving(cluster)) == 1
+
+
+def test_fewer_nodes_than_replicas() -> None:
+    cluster = cluster_of("a")
+    cluster.controller.set_model("net", ModelTerms(2, 2))
+    cluster.settle(3)
+    assert serving(cluster) == ("a",)
+    cluster.join("b", cpu=GIB)
+    cluster.settle(3)
+    assert serving(cluster) == ("a", "b")
+
+
+def test_a_replica_goes_where_its_memory_is() -> None:
+    cluster = cluster_of("a")
+    cluster.join("b", gpu0=GIB)
+    cluster.join("c", gpu0=2 * GIB)
+    cluster.controller.set_model("net", ModelTerms(device="gpu", bytes=GIB + MIB))
+    cluster.settle(3)
+    assert serving(cluster) == ("c",)
+
+
+def test_more_requests_in_flight_more_replicas_and_fewer_after_a_calm() -> None:
+    cluster = cluster_of("abcd")
+    cluster.controller.set_model("net", ModelTerms(1, 3, target=4))
+    cluster.settle(3)
+    (first,) = serving(cluster)
+    cluster.nodes[first].in_flight["net"] = 9
+    cluster.settle(3)
+    assert len(serving(cluster)) == 3
+    cluster.nodes[first].in_flight["net"] = 100
+    cluster.settle(3)
+    assert len(serving(cluster)) == 3, "no more than max"
+    cluster.nodes[first].in_flight["net"] = 0
+    cluster.settle(int(CALM_S) - 2)
+    assert len(serving(cluster)) == 3
+    cluster.settle(int(CALM_S) * 2 + 5)
+    assert len(serving(cluster)) == 1
+
+
+def test_a_lost_nodes_replica_goes_elsewhere() -> None:
+    cluster = cluster_of("abc")
+    cluster.controller.set_model("net", ModelTerms(2, 2))
+    cluster.settle(3)
+    lost, stays = serving(cluster)
+    del cluster.nodes[lost]
+    cluster.controller.lost(lost, cluster.now)
+    assert serving(cluster) == (stays,)
+    cluster.settle(3)
+    assert len(serving(cluster)) == 2
+    assert lost not in serving(cluster)
+
+
+def test_a_draining_nodes_replica_serves_until_another_is_ready() -> None:
+    cluster = cluster_of("ab")
+    cluster.controller.set_model("net", ModelTerms(1, 1))
+    cluster.settle(3)
+    (draining,) = serving(cluster)
+    cluster.controller.drain(draining, cluster.now)
+    for _ in range(5):
+        cluster.settle()
+        assert serving(cluster), "never without a replica"
+    assert draining not in serving(cluster)
+    assert cluster.controller.directory().nodes[draining].state == "drained"
+
+
+def test_a_new_version_goes_replica_by_replica() -> None:
+    cluster = cluster_of("abc")
+    cluster.controller.set_model("net", ModelTerms(3, 3, version="1"))
+    cluster.settle(3)
+    cluster.controller.set_model("net", ModelTerms(3, 3, version="2"))
+    seen = []
+    for _ in range(12):
+        cluster.settle()
+        seen.append([node.models.get("net", ()) for node in cluster.nodes.values()])
+        assert all(versions for versions in seen[-1]), "each node has a version ready at all times"
+        assert sum(len(versions) == 2 for versions in seen[-1]) <= 1, "one replica at a time has two"
+    assert seen[-1] == [("2",)] * 3
+
+
+def test_a_version_that_does_not_load_stays_with_one_replica() -> None:
+    cluster = cluster_of("ab")
+    cluster.controller.set_model("net", ModelTerms(2, 2, version="1"))
+    cluster.settle(3)
+    cluster.controller.set_model("net", ModelTerms(2, 2, version="2"))
+    for _ in range(5):
+        cluster.now += 1
+        for name, node in cluster.nodes.items():
+            cluster.controller.report(name, node.report(), cluster.now)  # nobody loads anything
+        cluster.controller.tick(cluster.now)
+    assert sorted(cluster.controller.replicas.assigned()["net"].values()) == ["1", "2"]
+    assert serving(cluster) == ("a", "b")
+
+
+def test_a_forgotten_model_is_unloaded() -> None:
+    cluster = cluster_of("ab")
+    cluster.controller.set_model("net", ModelTerms(2, 2))
+    cluster.nodes["a"].models["others"] = ("1",)
+    cluster.settle(3)
+    cluster.controller.forget_model("net")
+    cluster.settle(2)
+    assert [list(node.models) for node in cluster.nodes.values()] == [["others"], []]
+    assert "net" not in cluster.controller.directory().models
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"minimum": 2, "maximum": 1}, "expected 0 <= min <= max and max >= 1, got min 2 and max 1"),
+        ({"minimum": 0, "maximum": 0}, "got min 0 and max 0"),
+        ({"target": 0}, "target: expected at least 1 request, got 0"),
+        ({"bytes": -1}, "bytes: expected at least 0, got -1"),
+    ],
+)
+def test_terms_that_are_none(fields: dict, message: str) -> None:
+    with pytest.raises(BadRequestError, match=message):
+        ModelTerms(**fields)
