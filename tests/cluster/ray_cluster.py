@@ -119,6 +119,10 @@ class Nodes:
 
         return self.ask("place", SessionWish(f"{number:032x}", owner, bytes=nbytes, **terms))
 
+    def placed(self, number: int, owner: str = "ann") -> Any:
+        """A place, once there is one: figures of sessions that have ended come with the next reports."""
+        return until(lambda: hasattr(place := self.place(number, owner, 1 << 20), "url") and place, "it has a place")
+
     def kill_node(self, name: str) -> None:
         """Kill a node as a power cut does: the raylet, and all processes that it started."""
         raylet = psutil.Process(self.ray_nodes[name].all_processes["raylet"][0].process.pid)

@@ -89,15 +89,16 @@ def test_a_controller_that_is_killed_has_its_state_again(nodes: Nodes) -> None:
 
 def test_two_scripts_at_once_with_code_of_their_own(nodes: Nodes) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("OPBOX_", "RAY_"))}
+    urls = {owner: nodes.placed(200 + number, owner).url for number, owner in enumerate(("ann", "bob"))}
     scripts = [
         subprocess.Popen(
-            [sys.executable, "-c", TRAINING, nodes.place(200 + number, owner).url, TOKENS[owner]],
+            [sys.executable, "-c", TRAINING, url, TOKENS[owner]],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env=environment,
         )
-        for number, owner in enumerate(TOKENS)
+        for owner, url in urls.items()
     ]
     for script in scripts:
         output = script.communicate(timeout=300)[0]
@@ -126,6 +127,34 @@ def test_new_owners_reach_all_nodes(nodes: Nodes) -> None:
     for name in "abc":
         url = nodes.status(name)["url"]
         until(lambda url=url: call(url, "GET", "/v1/sessions", owner="cid")[0] == 200, "the new token is taken")
+
+
+def test_a_quota_holds_for_all_nodes_together(nodes: Nodes) -> None:
+    import json
+
+    document = json.loads(nodes.tokens_file.read_text())
+    nodes.tokens_file.write_text(json.dumps({"tokens": document["tokens"], "owners": {"bob": {"sessions": 2}}}))
+    urls = {name: nodes.status(name)["url"] for name in "abc"}
+
+    def refuses(url: str) -> bool:
+        status, session = call(url, "POST", "/v1/sessions", {}, owner="bob")
+        if status == 201:
+            call(url, "DELETE", f"/v1/sessions/{session['id']}", owner="bob")
+        return status == 429
+
+    for url in urls.values():  # nobody has placed a session of bob's there
+        until(lambda url=url: refuses(url), "the node has bob's share, which is nothing")
+    opened = []
+    for number in (500, 501):
+        url = nodes.placed(number, "bob").url
+        status, session = call(url, "POST", "/v1/sessions", {}, owner="bob")
+        assert status == 201
+        opened.append((url, session["id"]))
+    until(lambda: sum(nodes.status(name)["sessions"] for name in "abc") == 2, "both are reported")
+    refused = until(lambda: not hasattr(answer := nodes.place(502, "bob"), "url") and answer, "there is no third place")
+    assert "sessions" in refused.reason
+    for url, session in opened:
+        assert call(url, "DELETE", f"/v1/sessions/{session}", owner="bob")[0] == 200
 
 
 def test_a_node_without_the_token_is_refused(nodes: Nodes, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from opbox_protocol.errors import NotFoundError
+from opbox_protocol.errors import BadRequestError, NotFoundError
 
 from .controller import Controller
 from .documents import (
@@ -27,6 +27,7 @@ from .documents import (
     NodeInfo,
     NodeOrders,
     NodeReport,
+    OwnerQuotas,
     PlacedSession,
     Refused,
     SessionWish,
@@ -35,6 +36,7 @@ from .documents import (
 )
 from .machine_record import write_private
 from .node_actor import digest_of
+from .owner_tokens import quotas_of
 from .ray_nodes import RayNode, end_actor, find_actor, name_for, ray_nodes, request_nodes, start_actor
 from .scaling import Scaling
 
@@ -355,7 +357,12 @@ class ControllerActor:
             path = Path(self._options.tokens_file)
             changed = path.stat().st_mtime_ns
             if changed != self._tokens_time:
-                self._tokens, self._tokens_time = path.read_text(), changed
+                text, self._tokens_time = path.read_text(), changed
+                try:
+                    self._controller.set_quotas(OwnerQuotas(), quotas_of(text, path))
+                    self._tokens = text
+                except BadRequestError as error:
+                    print(f"opbox cluster: the last tokens hold: {error}", flush=True)
 
     def _save(self) -> None:
         """Write the state, if it has changed."""

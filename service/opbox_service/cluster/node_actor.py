@@ -18,10 +18,11 @@ from opbox import token_store
 from opbox_protocol import routes
 from opbox_protocol.errors import NotReadyError
 
-from ..settings import Settings
 from .documents import NodeInfo, NodeOrders, NodeReport, Shares
 from .machine_record import write_private
 from .node_reports import ServerApi, devices_of, report_of
+from .node_shares import NodeShares
+from .owner_tokens import quotas_of
 from .server_process import ServerProcess
 
 __all__ = ["CONTROLLER", "NodeActor", "digest_of"]
@@ -57,10 +58,11 @@ class NodeActor:
         own = {key: value for key, value in os.environ.items() if key.startswith("OPBOX_")}
         defaults = {"OPBOX_HOST": host, "OPBOX_PORT": PORT, **settings}
         # Each server of a machine has what it leaves there in a folder of its own.
-        fixed = {"OPBOX_RUNTIME_DIR": str(self._folder), "OPBOX_TOKENS": "", "OPBOX_TOKEN_FILE": ""}
-        if "node" in Settings.model_fields:
-            fixed["OPBOX_NODE"] = name
+        fixed = {"OPBOX_NODE": name, "OPBOX_RUNTIME_DIR": str(self._folder), "OPBOX_TOKENS": "", "OPBOX_TOKEN_FILE": ""}
         fixed["OPBOX_TOKENS_FILE"] = str(self._tokens_file) if tokens else ""
+        shares_file = self._folder / "quota-shares.json"
+        fixed["OPBOX_QUOTA_SHARES_FILE"] = str(shares_file)
+        self._shares = NodeShares(shares_file, quotas_of(tokens, self._tokens_file))
         if tokens:
             write_private(self._tokens_file, tokens)
         self._server = ServerProcess({**defaults, **own, **fixed}, self._folder)
@@ -94,6 +96,8 @@ class NodeActor:
 
     async def apply(self, shares: Shares, number: int) -> None:
         """Give owners new shares of their quotas; once this returns, the server goes by them."""
+        if shares:
+            await asyncio.to_thread(self._shares.update, shares)
         self._number = max(self._number, number)
 
     async def stop(self) -> None:
@@ -134,6 +138,7 @@ class NodeActor:
         if tokens is not None:
             write_private(self._tokens_file, tokens)
             self._digest = digest_of(tokens)
+            self._shares.replace(quotas_of(tokens, self._tokens_file))
         await self._carry_out(orders, self._api)
 
     async def _join(self, api: ServerApi) -> None:

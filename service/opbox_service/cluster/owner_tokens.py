@@ -46,7 +46,9 @@ def quotas_of(text: str, path: Path) -> Mapping[str, OwnerQuotas]:
         >>> quotas_of(text, Path("tokens.json"))["ann"].limits
         {'sessions': 4.0}
     """
-    quotas = {}
+    quotas: dict[str, OwnerQuotas] = {}
+    if not text:
+        return quotas
     for owner, terms in parse_tokens(text, path).owners.items():
         limits = {quota: float(limit) for quota in QUOTAS if (limit := getattr(terms, quota)) is not None}
         if limits.get("worker_seconds") == 0:  # no limit, in a server's settings
