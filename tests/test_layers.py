@@ -49,6 +49,8 @@ SERVICE += [
     "state_swap",
     "state_format",
     "backup",
+    "owner_files",
+    "stored_objects",
     "checkpoint_store",
     "dataset_documents",
     "dataset_store",

@@ -12,12 +12,8 @@ of the file system: the session before it, whose server may only have been out o
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import re
-import secrets
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,11 +21,12 @@ import numpy as np
 from opbox_protocol.errors import ConflictError, NotFoundError, NotReadyError, StorageError, UnsupportedError
 
 from .accounting.accounts import Accounts
+from .owner_files import FolderFiles, OwnerFiles
 from .owner_locks import OwnerLocks
 from .owner_terms import LARGER_QUOTA
 from .sealed_files import pieces_of
 from .settings import Settings
-from .state_dir import sync_folder
+from .stored_objects import StoredObjects
 
 __all__ = [
     "CHECKPOINT_NAME",
@@ -87,7 +84,7 @@ def check_available(store: S | None) -> S:
 
 def store_of(settings: Settings, accounts: Accounts | None = None) -> FileCheckpoints | None:
     """The store in the settings' state directory, with the quotas of accounts; None where they name none."""
-    return None if settings.store_dir is None else FileCheckpoints(settings, accounts or Accounts(settings))
+    return None if not settings.keeps_checkpoints else FileCheckpoints(settings, accounts or Accounts(settings))
 
 
 class OwnersCheckpoints:
@@ -116,25 +113,26 @@ class OwnersCheckpoints:
 
 
 class FileCheckpoints:
-    """A CheckpointStore of files. Several servers may share the folder, as at a rolling restart or in a cluster.
+    """A CheckpointStore of files. Several servers may share them, as at a rolling restart or in a cluster.
 
     Args:
-        settings: the folder.
+        settings: where they are.
         accounts: the quotas.
 
     Raises:
-        NotReadyError: the directory cannot be made.
+        NotReadyError: the place for them cannot be made.
+        BadRequestError: there is no package for such a store.
     """
 
     def __init__(self, settings: Settings, accounts: Accounts) -> None:
-        assert settings.store_dir is not None
         self._accounts = accounts
-        self._root = settings.store_dir / "checkpoints"
         self._locks = OwnerLocks()
-        try:
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise NotReadyError(f"state_dir: cannot make {self._root}: {error.strerror}") from None
+        self._files: OwnerFiles
+        if settings.objects_url is not None:
+            self._files = StoredObjects(f"{settings.objects_url}/checkpoints")
+        else:
+            assert settings.store_dir is not None
+            self._files = FolderFiles(settings.store_dir / "checkpoints")
 
     def save(self, owner: str, name: str, parts: Sequence[Buffer], generation: int | None = None) -> int:
         """See CheckpointStore."""
@@ -170,30 +168,19 @@ class FileCheckpoints:
         return self._save(owner, name, size, write, generation)
 
     def _save(self, owner: str, name: str, size: int, write: Callable[[BinaryIO], None], generation: int | None) -> int:
-        folder, name = self._folder(owner), _checked(name)
+        name = _checked(name)
         with self._locks.of(owner):
             try:
-                folder.mkdir(mode=0o700, exist_ok=True)
-                newest = max(_generations(folder, name), default=generation or 0)
+                newest = max(self._generations(owner, name), default=generation or 0)
                 generation = newest if generation is None else generation
                 _check_newest(name, generation, newest)
-                self._check_quota(owner, folder, name, size)
-                target = _path(folder, name, generation)
-                draft = folder / f".{name}.{secrets.token_hex(4)}"
-                try:
-                    with draft.open("xb") as file:
-                        write(file)
-                        file.flush()
-                        os.fsync(file.fileno())
-                    draft.replace(target)
-                    sync_folder(folder)
-                except BaseException:
-                    draft.unlink(missing_ok=True)
-                    raise
-                there = _generations(folder, name)
+                self._check_quota(owner, name, size)
+                self._files.write(owner, _file_name(name, generation), write)
+                # Another server's session may have gone on from it meanwhile.
+                there = self._generations(owner, name)
                 for older in there:
                     if older < max(there):
-                        _path(folder, name, older).unlink(missing_ok=True)
+                        self._files.remove(owner, _file_name(name, older))
                 _check_newest(name, generation, max(there, default=generation))
             except OSError as error:
                 raise StorageError(
@@ -205,7 +192,7 @@ class FileCheckpoints:
         """Bytes of an owner's checkpoints."""
         return sum(size for _, size, _ in self.listed(owner))
 
-    def _check_quota(self, owner: str, folder: Path, name: str, size: int) -> None:
+    def _check_quota(self, owner: str, name: str, size: int) -> None:
         others = [nbytes for other, nbytes, _ in self.listed(owner) if other != name]
         account = self._accounts.of(owner)
         most, most_bytes = account.checkpoints, account.checkpoint_bytes
@@ -246,65 +233,55 @@ class FileCheckpoints:
         return self._opened(owner, name, takes=True)
 
     def _opened(self, owner: str, name: str, *, takes: bool) -> tuple[int, int]:
-        folder, name = self._folder(owner), _checked(name)
+        name = _checked(name)
         for _ in range(TRIES):
-            generation = max(_generations(folder, name), default=None)
+            generation = max(self._generations(owner, name), default=None)
             if generation is None:
                 break
-            # Other servers may do the same meanwhile: a link is made by one of them alone, and the rest look again.
+            # Other servers may do the same meanwhile: one of them alone makes a generation, and the rest look again.
             with contextlib.suppress(FileExistsError, FileNotFoundError):
-                path = _path(folder, name, generation)
+                file = _file_name(name, generation)
                 if takes:
                     generation += 1
-                    os.link(path, _path(folder, name, generation))
-                    path.unlink(missing_ok=True)
-                    sync_folder(folder)
-                    path = _path(folder, name, generation)
-                return os.open(path, os.O_RDONLY | os.O_CLOEXEC), generation
+                    before, file = file, _file_name(name, generation)
+                    self._files.copy(owner, before, file)
+                    self._files.remove(owner, before)
+                return self._files.open(owner, file), generation
         raise _absent(name)
 
     def listed(self, owner: str) -> list[tuple[str, int, float]]:
         """The owner's checkpoints: name, bytes, and when it was saved, in seconds since 1970; by name."""
         rows: dict[str, tuple[int, int, float]] = {}
-        with contextlib.suppress(FileNotFoundError):
-            for path in self._folder(owner).iterdir():
-                with contextlib.suppress(FileNotFoundError):
-                    status, parts = path.stat(), FILE_NAME.fullmatch(path.name)
-                    if parts is not None:
-                        row = int(parts[2] or 0), status.st_size, status.st_mtime
-                        rows[parts[1]] = max(row, rows.get(parts[1], row))
+        for file, size, saved in self._rows(owner):
+            parts = FILE_NAME.fullmatch(file)
+            if parts is not None:
+                row = int(parts[2] or 0), size, saved
+                rows[parts[1]] = max(row, rows.get(parts[1], row))
         return sorted((name, size, saved) for name, (_, size, saved) in rows.items())
 
     def delete(self, owner: str, name: str) -> None:
         """Remove a checkpoint; NotFoundError when there is none."""
-        folder = self._folder(owner)
-        generations = _generations(folder, _checked(name))
+        generations = self._generations(owner, _checked(name))
         if not generations:
             raise _absent(name)
         for generation in generations:
-            with contextlib.suppress(OSError):
-                _path(folder, name, generation).unlink()
+            self._files.remove(owner, _file_name(name, generation))
 
-    def _folder(self, owner: str) -> Path:
-        # An owner's name may be any text.
-        return self._root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+    def _generations(self, owner: str, name: str) -> list[int]:
+        """The generations of a checkpoint that are there: one, or for a moment two."""
+        files = [FILE_NAME.fullmatch(file) for file, _, _ in self._rows(owner)]
+        return [int(parts[2] or 0) for parts in files if parts is not None and parts[1] == name]
+
+    def _rows(self, owner: str) -> list[tuple[str, int, float]]:
+        try:
+            return self._files.listed(owner)
+        except OSError as error:
+            raise NotReadyError(f"checkpoints: cannot be read ({error.strerror}): try again later") from None
 
 
-def _path(folder: Path, name: str, generation: int) -> Path:
+def _file_name(name: str, generation: int) -> str:
     """The file of a checkpoint's generation; the first has no number."""
-    return folder / (name + (f"@{generation}" if generation else "") + ENDING)
-
-
-def _generations(folder: Path, name: str) -> list[int]:
-    """The generations of a checkpoint that are there: one, or for a moment two."""
-    there = []
-    with contextlib.suppress(FileNotFoundError):
-        for file in os.listdir(folder):
-            if file.startswith(name):
-                parts = FILE_NAME.fullmatch(file)
-                if parts is not None and parts[1] == name:
-                    there.append(int(parts[2] or 0))
-    return there
+    return name + (f"@{generation}" if generation else "") + ENDING
 
 
 def _check_newest(name: str, generation: int, newest: int) -> None:

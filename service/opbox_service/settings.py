@@ -269,8 +269,9 @@ class Settings(BaseSettings):
     )
     store_url: str | None = Field(
         default=None,
-        description="Folder that servers share for checkpoints, published models and datasets, as file:///mnt/opbox; "
-        "by default they are in state_dir.",
+        description="Where servers that work together have checkpoints, published models and datasets: a folder that "
+        "all of them have, as file:///mnt/opbox, or for checkpoints alone an object store, as s3://bucket/opbox; by "
+        "default they are in state_dir.",
     )
     usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
     audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")
@@ -424,8 +425,10 @@ class Settings(BaseSettings):
     @field_validator("store_url")
     @classmethod
     def _store(cls, url: str | None) -> str | None:
-        if url is not None and not re.fullmatch(r"file:///[^?#]+", url):
-            raise ValueError("a folder such as file:///mnt/opbox")
+        if url is not None and not re.fullmatch(r"file:///[^?#]+|(?!file:)[a-z][a-z0-9+]*://[^?#\s]+", url):
+            raise ValueError("a folder such as file:///mnt/opbox, or an object store such as s3://bucket/opbox")
+        if url is not None and url.startswith("memory:"):
+            raise ValueError("a store that processes can share, such as file:///mnt/opbox or s3://bucket/opbox")
         return None if url is None else url.rstrip("/")
 
     @field_validator("ops", "code_reads")
@@ -454,6 +457,11 @@ class Settings(BaseSettings):
         if self.store_url is not None and self.store_url.startswith("file:"):
             return Path(unquote(self.store_url.removeprefix("file://")))
         return self.state_dir
+
+    @property
+    def objects_url(self) -> str | None:
+        """The object store of store_url; None where that names a folder, or nothing."""
+        return None if self.store_url is None or self.store_url.startswith("file:") else self.store_url
 
     @property
     def keeps_checkpoints(self) -> bool:
