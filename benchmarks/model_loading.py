@@ -31,29 +31,7 @@ from serving_vs_peers import NETWORKS, TOKEN, Server, Servers, save, shape_of
 
 COPIES = 10
 LATER = 20
-PEER = """
-import json, sys, time
-import numpy, psutil
-import onnxruntime
-path, shape, copies = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-x = numpy.random.RandomState(1).rand(*shape).astype("float32")
-megabytes = lambda: psutil.Process().memory_full_info().pss / 1e6
-options = onnxruntime.SessionOptions()
-options.intra_op_num_threads = 1
-empty, times, sessions, memory = megabytes(), [], [], []
-for _ in range(copies):
-    marks = [time.perf_counter()]
-    sessions.append(onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]))
-    name = sessions[-1].get_inputs()[0].name
-    marks.append(time.perf_counter())
-    for _ in range(6):
-        sessions[-1].run(None, {name: x})
-        marks.append(time.perf_counter())
-    times.append([1e3 * (b - a) for a, b in zip(marks, marks[1:])])
-    memory.append(megabytes() - empty)
-print(json.dumps({"load": times[0][0], "first": times[0][1], "later": sorted(times[-1][2:])[2], "one": memory[0],
-                  "ten": memory[-1]}))
-"""
+PEER = Path(__file__).resolve().parent / "peers" / "onnxruntime_loading.py"
 
 
 def post(server: Server, path: str, body: bytes = b"{}", **headers: str) -> float:
@@ -136,7 +114,7 @@ def measure(work: str, rounds: int, peer: str) -> dict[str, Any]:
         row: dict[str, Any] = {"work": work, "parameters": parameters}
         row |= {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         if peer and onnx.is_file():
-            command = [peer, "-c", PEER, str(onnx), json.dumps(shape_of(work)), str(COPIES)]
+            command = [peer, str(PEER), str(onnx), json.dumps(shape_of(work)), str(COPIES)]
             ended = subprocess.run(command, capture_output=True, text=True)
             if not ended.returncode:
                 row["onnxruntime"] = json.loads(ended.stdout)

@@ -183,6 +183,13 @@ class Op:
         return attach
 
     def _check_arguments(self, what: str, function: Callable[..., Any], names: tuple[str, ...]) -> None:
+        code = getattr(function, "__code__", None)
+        if (
+            code is not None
+            and code.co_argcount == len(names)
+            and not (function.__defaults__ or code.co_kwonlyargcount)
+        ):
+            return  # as almost all are: a signature of each would be a tenth of what loading the operators takes
         parameters = inspect.signature(function).parameters.values()
         count = sum(parameter.default is parameter.empty for parameter in parameters)
         if count != len(names) and not any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters):

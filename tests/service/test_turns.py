@@ -338,3 +338,22 @@ def test_a_session_s_next_call_does_not_wait_for_one_in_the_middle_of_its_work()
         assert time.monotonic() < until
         time.sleep(0.01)
     assert ended == ["next", "long"]
+
+
+def test_what_is_handed_on_runs_in_the_same_thread_when_the_turn_ends() -> None:
+    desk, threads, ended = Desk(2), [], threading.Event()  # type: Desk, list[int], threading.Event
+
+    def second(turn: Turn) -> None:
+        assert turn.owner == "bob"
+        threads.append(threading.get_ident())
+        ended.set()
+
+    def first(turn: Turn) -> None:
+        turn.hand_on("bob", second, 2.0)
+        assert turn.wanted
+        assert desk.turns.waiting == 1, "not before this turn has ended"
+        threads.append(threading.get_ident())
+
+    desk.offer("ann", first)
+    assert ended.wait(30)
+    assert len(set(threads)) == 1

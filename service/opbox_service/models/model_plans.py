@@ -94,9 +94,6 @@ class ModelPlans:
         backend: where they run.
         memory: counts what they take.
         inside: a block in which the model's own operators may be compiled and run.
-
-    Attributes:
-        busy: number of calls that have a plan, or wait until it is compiled.
     """
 
     def __init__(
@@ -115,7 +112,7 @@ class ModelPlans:
         self._anywhere = inside is nullcontext and backend.device_type == "cpu"
         self._idle: dict[str, list[ModelPlan]] = {purpose: [] for purpose in IDLE_PLANS}
         self._lock = threading.Lock()
-        self.busy = 0
+        self._at_work: set[_RunningPlan] = set()
 
     def running(self, graph: Graph, kind: PlanKind, forms: Mapping[str, TensorForm]) -> _RunningPlan:
         """A plan for inputs of such shapes and types, the caller's own in the block; dropped when that fails.
@@ -141,6 +138,11 @@ class ModelPlans:
             return scope.pop_all()
 
     @property
+    def busy(self) -> int:
+        """Number of calls that have a plan, or wait until it is compiled."""
+        return len(self._at_work)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the idle plans."""
         with self._lock:
@@ -159,7 +161,6 @@ class ModelPlans:
         """An idle plan, or a new one; see `running`."""
         key = (kind, *[shape for shape, _ in forms.values()])
         with self._lock:
-            self.busy += 1
             idle = self._idle[kind.purpose]
             for i, plan in enumerate(idle):
                 if plan.key == key:
@@ -168,7 +169,7 @@ class ModelPlans:
         try:
             return self._bind(key, graph, kind, forms, budget)
         except BaseException:
-            self.drop(budget)
+            budget.close()
             raise
 
     def _bind(
@@ -214,18 +215,11 @@ class ModelPlans:
         """Keep a plan for the next call."""
         purpose = plan.kind.purpose
         with self._lock:
-            self.busy -= 1
             idle = self._idle[purpose]
             idle.append(plan)
             dropped = idle.pop(0) if len(idle) > IDLE_PLANS[purpose] else None
         if dropped is not None:
             dropped.budget.close()
-
-    def drop(self, budget: Budget) -> None:
-        """Give back the memory of a plan that was taken, and that no call is to have again."""
-        with self._lock:
-            self.busy -= 1
-        budget.close()
 
 
 class _RunningPlan:
@@ -245,9 +239,12 @@ class _RunningPlan:
 
     def __enter__(self) -> ModelPlan:
         scope = self._scope = self._plans.scope()
+        at_work = self._plans._at_work  # a set, as adding to it takes no lock
+        at_work.add(self)
         try:
             plan = self._plan = self._plans.take(self._graph, self._kind, self._forms)
         except BaseException:
+            at_work.discard(self)
             if scope is not None:
                 scope.__exit__(*sys.exc_info())
             raise
@@ -258,8 +255,9 @@ class _RunningPlan:
             if kind is None:
                 self._plans.give_back(self._plan)
             else:
-                self._plans.drop(self._plan.budget)
+                self._plan.budget.close()
         finally:
+            self._plans._at_work.discard(self)
             if self._scope is not None:
                 self._scope.__exit__(kind, error, trace)
 
