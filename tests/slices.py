@@ -176,10 +176,12 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/contract/test_accounts.py": Alternating("shared"),
         "tests/contract/test_checkpoints.py": SERVERS,
         "tests/contract/test_code_sessions.py": OWNERS,
+        "tests/contract/test_groups.py": OneIn(3, function_of),
         "tests/contract/test_isolation.py": OneIn(2, function_of),
         "tests/contract/test_private_folder.py": OneIn(2, function_of),
         "tests/contract/test_program.py": SERVERS,
         "tests/contract/test_restart.py": SERVERS,
+        "tests/training/test_several_workers.py": OneIn(2, function_of),
         "tests/contract/test_session_moves.py": SERVERS,
         # Each takes seconds, of which it waits for some: half of them after each change.
         "tests/attack": Turns(2),

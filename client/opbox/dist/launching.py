@@ -294,8 +294,9 @@ class _Program:
 
     def _pass_on(self, rank: int, write: Callable[[str], object]) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            write(f"[{rank}] {line.rstrip()}")
+        with self._process.stdout as lines:
+            for line in lines:
+                write(f"[{rank}] {line.rstrip()}")
 
     def status(self) -> int | None:
         code = self._process.poll()
