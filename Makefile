@@ -249,7 +249,7 @@ $(VENV)/.compose: $(READY) .ci/compose.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/compose.txt
 	@touch $@
 
-check-compose: $(VENV)/.compose  ## check the Dockerfile with hadolint, compose.yaml with its schema, the mounted files, and alerts with Debian's promtool and amtool
+check-compose: $(VENV)/.compose  ## check the Dockerfile with hadolint, compose.yaml with its schema, the mounted files, alerts with promtool and amtool, and kubernetes/
 	@sh .ci/prometheus.sh
 	$(BIN)/python -m pytest -m compose tests/docker $(ARGS)
 
