@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from pydantic import ValidationError
 
 import opbox as mx
 from opbox import connection
 from opbox.http import HttpTransport
 from opbox_protocol.errors import MXNetError
+from opbox_service.checkpoint_store import store_of
+from opbox_service.settings import Settings
 from tests.client.test_recovery import Steps, lost, train
 from tests.cluster.router import Router
 from tests.contract.live import TOKENS, Live, Session
@@ -80,6 +83,31 @@ def test_fit_goes_on_on_another_node_with_the_bits_of_an_undisturbed_run(router:
         np.testing.assert_array_equal(parameters[name], value, err_msg=name)
     accuracy = [[line for line in lines if "Train-accuracy" in line] for lines in (records, quiet)]
     assert accuracy[0] == accuracy[1] != []
+
+
+def test_a_node_that_is_stopped_loses_no_step_that_it_accepted(router: Router) -> None:
+    def stop_first() -> None:
+        mx.nd.waitall()
+        assert router.servers[0].stop() == 0
+
+    parameters, records = train(None, Steps({10: stop_first}))
+    step, number = lost(records)
+    assert (step, number <= 2) == (10, True)  # a stop saves where the session is
+    expected, _ = train(None, None)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(parameters[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("url", ["/mnt/opbox", "file://mnt", "memory://opbox", "s3:bucket", "s3://bucket?a=b", "s3://"])
+def test_a_store_that_cannot_be_shared_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="such as file:///mnt/opbox"):
+        Settings(store_url=url)
+
+
+def test_a_store_without_its_package_says_what_to_install() -> None:
+    settings = Settings(store_url="unheard://of/opbox")
+    with pytest.raises(MXNetError, match=r"pip install 'opbox-service\[cluster\]'"):
+        store_of(settings)
 
 
 def test_a_session_without_checkpoints_is_told_why_it_is_gone(router: Router) -> None:
