@@ -191,4 +191,4 @@ def test_the_death_of_a_node_is_noticed(nodes: Nodes) -> None:
     assert gone.status == 410
     assert "node c" in gone.reason
     assert nodes.ask("directory", -1).nodes["c"].state == "lost"
-    assert nodes.place(400).node == "a"
+    assert nodes.placed(400).node == "a"

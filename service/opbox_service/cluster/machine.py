@@ -64,7 +64,7 @@ def start_head(settings: Settings, node_port: int, ports: RayPorts, cpus: int | 
             _watch(ended, ray_process, gateway)
             print("opbox cluster: stopping, after what has been accepted", file=sys.stderr, flush=True)
             gateway.stop()
-            call_controller("stop")
+            end_controller()
         finally:
             remove_record(os.getpid())
             leave_ray()
@@ -120,8 +120,7 @@ def serve_on_ray(settings: Settings) -> None:
             _announce(url, new, "")
             _watch(ended, None, gateway)
             gateway.stop()
-            call_controller("stop")
-            ray.kill(ray.get_actor(CONTROLLER, namespace=NAMESPACE))
+            end_controller()
         finally:
             remove_record(os.getpid())
 
@@ -302,6 +301,14 @@ def _announce(url: str, new: str, line: str) -> None:
     print(f"token: {new or 'as configured'}", flush=True)
     if line:
         print(f"on each other machine: {line}", flush=True)
+
+
+def end_controller() -> None:
+    """End all nodes' servers, and then the controller's actor, for which Ray's own end would wait."""
+    import ray
+
+    call_controller("stop")
+    ray.kill(ray.get_actor(CONTROLLER, namespace=NAMESPACE))
 
 
 class Ended(threading.Event):
