@@ -1,0 +1,260 @@
+"""Gateway: takes connections of clients, knows the cluster's directory, and chooses nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from opbox_protocol.errors import MXNetError, NotReadyError
+from opbox_protocol.routes import LIVE
+
+from ...accounting.accounts import Accounts
+from ...api.caller import Identity
+from ...api.connections import Connections
+from ...api.identity import Tokens
+from ...session_ids import node_of
+from ...settings import Settings
+from ..controller import Outcome
+from ..documents import Directory, GoneSession, SessionWish
+from .answers import WholeAnswer
+from .client_connection import ClientConnection
+from .controllers import Controllers
+from .exchange import Exchange
+from .heads import RequestHead
+from .node_connections import NodePool
+from .placing import open_session
+from .routing import Route, route_of
+
+__all__ = ["Gateway"]
+
+DIRECTORY_S = 0.25
+"""Seconds between two looks at the directory."""
+MAX_KEPT_BYTES = 256 << 20
+"""Maximum bytes of all bodies that are kept to make requests again; beyond, further ones are not kept."""
+KNOWN_CALLERS = 10_000
+_log = structlog.get_logger("opbox.gateway")
+
+
+class Gateway:
+    """The gateway of a cluster.
+
+    Args:
+        controllers: the cluster's controller.
+        settings: those of a server, as far as they are about connections and tokens.
+
+    Attributes:
+        directory: of the nodes and models, as known now.
+        connections, clients: of clients.
+        now: seconds of time.monotonic, of the last second.
+        kept_bytes: of bodies that are kept to make requests again.
+
+    Example:
+        >>> gateway = Gateway(LocalControllers(controller), Settings(port=8000))
+        >>> asyncio.run(gateway.serve(sock))
+    """
+
+    max_kept_bytes = MAX_KEPT_BYTES
+
+    def __init__(self, controllers: Controllers, settings: Settings) -> None:
+        self._controllers, self.settings = controllers, settings
+        self._tokens = Tokens(settings, Accounts(settings))
+        self.directory = Directory(-1, {}, {})
+        self.connections = Connections(settings)
+        self.clients: set[ClientConnection] = set()
+        self.now = time.monotonic()
+        self.kept_bytes = 0
+        self._pools: dict[str, NodePool] = {}
+        self._orders: dict[bytes, tuple[str, ...]] = {}
+        self._turn = itertools.count()
+        self._reached = True
+
+    async def serve(self, sock: socket.socket, ready: asyncio.Event | None = None) -> None:
+        """Serve until this is cancelled.
+
+        Args:
+            sock: bound.
+            ready: set once the directory is known and connections are taken.
+        """
+        loop = asyncio.get_running_loop()
+        await self.refresh()
+        await self._tokens.start()
+        server = await loop.create_server(lambda: ClientConnection(self), sock=sock, backlog=1024)
+        if ready is not None:
+            ready.set()
+        sweep_at = 0.0
+        try:
+            while True:
+                await asyncio.sleep(DIRECTORY_S)
+                await self.refresh()
+                self.now = now = time.monotonic()
+                if now >= sweep_at:
+                    sweep_at = now + 1
+                    self._sweep(now)
+        finally:
+            server.close()
+            await self._tokens.stop()
+            for client in list(self.clients):
+                client.transport.abort()
+            for pool in self._pools.values():
+                pool.break_all()
+
+    def _sweep(self, now: float) -> None:
+        for client in list(self.clients):
+            client.sweep(now)
+        for pool in list(self._pools.values()):
+            pool.sweep(now)
+
+    # -- what the controller knows --------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Look at the directory; the one of before stays while the controller is not reached."""
+        try:
+            directory = await self._controllers.directory(self.directory.version)
+        except (OSError, MXNetError) as error:
+            if self._reached:
+                _log.warning("the controller is not reached: nodes and models as known before", error=str(error))
+            self._reached = False
+            return
+        self._reached = True
+        if directory.version == self.directory.version:
+            return
+        self.directory = directory
+        self._orders.clear()
+        urls = {node.url for node in directory.nodes.values() if node.state != "lost"}
+        for url in [url for url in self._pools if url not in urls]:
+            self._pools.pop(url).break_all()
+
+    async def place(self, wish: SessionWish) -> Outcome:
+        """A place for a session."""
+        try:
+            return await self._controllers.place(wish)
+        except OSError:
+            raise _no_controller() from None
+
+    async def where(self, session: str) -> str | GoneSession:
+        """The URL of the node that has a session, or why none has."""
+        try:
+            return await self._controllers.where(session)
+        except OSError:
+            raise _no_controller() from None
+
+    def node_of(self, session: str) -> str | None:
+        """The node that has a session, by its id; None where the controller has to be asked."""
+        name = node_of(session)
+        if name is None or session in self.directory.moved:
+            return None
+        node = self.directory.nodes.get(name)
+        return None if node is None or node.state == "lost" else name
+
+    # -- choosing -------------------------------------------------------------------------------------------------
+
+    def pool(self, url: str) -> NodePool:
+        """The connections to the node at a URL."""
+        pool = self._pools.get(url)
+        if pool is None:
+            pool = self._pools[url] = NodePool(url)
+        return pool
+
+    def pool_of(self, name: str) -> NodePool:
+        """The connections to a node."""
+        return self.pool(self.directory.nodes[name].url)
+
+    def choose(self, route: Route, head: RequestHead, tried: Sequence[str]) -> str | None:
+        """A node that may serve a request; None if all were tried.
+
+        The replicas of a model share its requests: the one with the fewest in flight gets the next. An owner's other
+        requests go to one node while it is there, as it knows the owner's graphs; so do the parts of one call.
+        """
+        nodes = self.directory.nodes
+        replicas = self.directory.models.get(route.name) if route.kind == "model" else None
+        if not replicas:
+            return self._of_owner(head.authorization, tried)
+        left = [name for name in replicas if name in nodes and nodes[name].state != "lost" and name not in tried]
+        if not left:
+            return None
+        if head.call:
+            return min(left, key=lambda name: _digest(head.call, name))
+        turn = next(self._turn)
+        rotated = left[turn % len(left) :] + left[: turn % len(left)]
+        return min(rotated, key=lambda name: self.pool_of(name).in_flight)
+
+    def _of_owner(self, authorization: bytes, tried: Sequence[str]) -> str | None:
+        order = self._orders.get(authorization)
+        if order is None:
+            states = {name: node.state for name, node in self.directory.nodes.items() if node.state != "lost"}
+            order = tuple(sorted(states, key=lambda name: (states[name] != "ready", _digest(authorization, name))))
+            if len(self._orders) >= KNOWN_CALLERS:
+                self._orders.clear()
+            self._orders[authorization] = order
+        return next((name for name in order if name not in tried), None)
+
+    def nobody(self, route: Route, tried: Sequence[str]) -> MXNetError:
+        """The error where no node is left that may serve a request."""
+        error: MXNetError
+        if not tried:
+            error = NotReadyError("cluster: expected a node, got none that has joined: join one, and try again")
+        elif route.kind == "model":
+            listed = ", ".join(map(repr, tried))
+            error = NotReadyError(
+                f"model {route.name!r}: expected an answer of a node that serves it, got none ({listed}): try again"
+            )
+        else:
+            error = NotReadyError(f"cluster: expected a node that answers, got none of {len(tried)}: try again")
+        error.retry_after = 1.0
+        return error
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def exchange(self, client: ClientConnection, head: RequestHead) -> Exchange:
+        """A new request."""
+        path, prefix = head.path, self.settings.root_path
+        if prefix and path.startswith(prefix + "/"):
+            path = path[len(prefix) :]
+        return Exchange(self, client, head, route_of(head.method, path))
+
+    async def identify(self, head: RequestHead, client: bytes) -> Identity:
+        """Who makes a request.
+
+        Raises:
+            AuthenticationError: it has no token that is known here.
+        """
+        return await self._tokens.find(head.authorization or None, client.decode("latin-1"))
+
+    async def open_session(self, head: RequestHead, body: bytes, client: bytes) -> WholeAnswer:
+        """Open a session where the controller finds a place."""
+        caller = await self.identify(head, client)
+        return await open_session(self, head, body, caller.owner, client)
+
+    async def own_answer(self, head: RequestHead, client: bytes) -> dict[str, Any]:
+        """The body of the answer of a route of the gateway's own."""
+        if head.path.endswith(LIVE):
+            return {"live": True}
+        await self.identify(head, client)
+        directory = self.directory
+        nodes = [
+            {"name": name, "url": node.url, "state": node.state, "in_flight": self._in_flight(node.url)}
+            for name, node in sorted(directory.nodes.items())
+        ]
+        models = [{"name": name, "nodes": list(names)} for name, names in sorted(directory.models.items())]
+        return {"version": directory.version, "controller_reached": self._reached, "nodes": nodes, "models": models}
+
+    def _in_flight(self, url: str) -> int:
+        pool = self._pools.get(url)
+        return 0 if pool is None else pool.in_flight
+
+
+def _digest(key: bytes, name: str) -> bytes:
+    return hashlib.blake2b(key + b"\0" + name.encode(), digest_size=8).digest()
+
+
+def _no_controller() -> NotReadyError:
+    error = NotReadyError("controller: expected an answer, got no connection: it is being started again; try again")
+    error.retry_after = 1.0
+    return error
