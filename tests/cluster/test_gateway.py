@@ -182,7 +182,7 @@ def test_several_gateways_serve_one_session(box: Box) -> None:
 def test_a_model_s_requests_go_to_the_replica_with_the_fewest(box: Box) -> None:
     answers: list[httpx.Response] = []
     threads = [
-        threading.Thread(target=lambda: answers.append(box.client("ann").post("/v2/models/slow/infer", json=REQUEST)))
+        threading.Thread(target=lambda: answers.append(box.ann.post("/v2/models/slow/infer", json=REQUEST)))
         for _ in range(2)
     ]
     for thread in threads:

@@ -52,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     sock, _ = listen(settings)
+    sock.listen(1024)  # who reads the line below may connect at once
     allow_open_files(2 * settings.max_connections)
     host, port = sock.getsockname()[:2]
     print(f"opbox cluster gateway on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
