@@ -62,6 +62,17 @@ def test_a_node_that_does_not_report_is_lost() -> None:
     assert cluster.controller.report("a", NodeReport({"cpu": GIB}), cluster.now).rejoin
 
 
+def test_a_controller_that_was_away_blames_no_node() -> None:
+    cluster = SmallCluster()
+    cluster.join("a", cpu=GIB)
+    cluster.settle()
+    cluster.now += 10 * LOST_S
+    restored = Controller.load(cluster.controller.dump())
+    assert restored.tick(cluster.now) == []
+    assert restored.tick(cluster.now + 1) == []
+    assert not restored.report("a", cluster.nodes["a"].report(), cluster.now + 2).rejoin
+
+
 def test_a_node_that_comes_back_ends_what_goes_on_elsewhere() -> None:
     cluster = SmallCluster()
     node = cluster.join("a", cpu=GIB)

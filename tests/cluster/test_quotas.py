@@ -155,9 +155,15 @@ def test_the_sum_never_exceeds_the_quota_by_more_than_the_lost_nodes_share(
         name = "abcd"[number]
         node = cluster.nodes[name]
         if action == "open":
-            place = cluster.place()
+            wish = cluster.wish()
+            place = cluster.controller.place(wish, cluster.now)
             if isinstance(place, PlacedSession):
-                cluster.start(place)
+                there = cluster.nodes[place.node]
+                there.shares.update({owner: dict(row) for owner, row in place.shares.items()})
+                if sessions_of(there, "ann") < there.shares["ann"]["sessions"]:
+                    cluster.start(place)
+                else:  # somebody has opened one there without asking, and the node refuses
+                    cluster.controller.cancel(wish.id, cluster.now)
         elif action == "open direct":
             if sessions_of(node, "ann") < node.shares.get("ann", {}).get("sessions", 0):
                 cluster.start(PlacedSession(name, "", "cpu"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from opbox_protocol.errors import BadRequestError
 from opbox_service.cluster.documents import ModelTerms
-from opbox_service.cluster.replicas import CALM_S
+from opbox_service.cluster.replicas import CALM_S, terms_of
+from opbox_service.models.model_config import read_config
 
 from .small_cluster import GIB, MIB, SmallCluster
 
@@ -149,3 +152,31 @@ def test_a_forgotten_model_is_unloaded() -> None:
 def test_terms_that_are_none(fields: dict, message: str) -> None:
     with pytest.raises(BadRequestError, match=message):
         ModelTerms(**fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("", ModelTerms()),
+        ("replicas = 3", ModelTerms(3, 3)),
+        ('device = "gpu:1"\nreplicas = {min = 0, max = 4, target = 2}', ModelTerms(0, 4, 2, "gpu")),
+        ('device = ["gpu:0", "gpu:1"]\nreplicas = {max = 2}', ModelTerms(1, 2, device="gpu")),
+    ],
+)
+def test_model_toml_says_how_many(tmp_path: Path, text: str, terms: ModelTerms) -> None:
+    (tmp_path / "model.toml").write_text(text)
+    assert terms_of(read_config(tmp_path / "model.toml")) == terms
+
+
+@pytest.mark.parametrize("text", ['replicas = "two"', "replicas = {min = 1}", "replicas = {max = 0}", "replicas = 1.5"])
+def test_a_model_toml_with_replicas_that_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.toml").write_text(text)
+    with pytest.raises(BadRequestError, match=r"model\.toml, line 1: replicas"):
+        read_config(tmp_path / "model.toml")
+
+
+@pytest.mark.parametrize("text", ["replicas = -1", "replicas = 0", "replicas = {min = 3, max = 2}"])
+def test_numbers_of_replicas_that_are_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.toml").write_text(text)
+    with pytest.raises(BadRequestError, match="expected 0 <= min <= max and max >= 1"):
+        terms_of(read_config(tmp_path / "model.toml"))

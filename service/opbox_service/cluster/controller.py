@@ -99,6 +99,7 @@ class Controller:
         self._refused: OrderedDict[str, tuple[Refused, float]] = OrderedDict()
         self._directories = Directories()
         self._reserved: dict[str, tuple[str, str]] = {}
+        self._ticked = 0.0
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -163,6 +164,11 @@ class Controller:
         Returns:
             The nodes that were lost by it.
         """
+        if self._ticked and now - self._ticked > self.lost_s / 2:  # nobody listened: that is no node's fault
+            for node in self.nodes.values():
+                if node.state != "lost":
+                    node.reported = max(node.reported, now - self.lost_s / 2)
+        self._ticked = now
         late = [name for name, node in self.nodes.items() if node.state != "lost" and now - node.reported > self.lost_s]
         for name in late:
             self.lost(name, now)
@@ -339,8 +345,10 @@ class Controller:
         self._reserved.pop(wish.id, None)
         node.promise(PendingSession(wish.id, wish.owner, device, wish.bytes or USUAL_BYTES, wish.bytes))
         self._show(node)
-        number = self.shares.unconfirmed(wish.owner, name)
-        shares = {wish.owner: self.shares.shares(wish.owner, name)} if number else {}
+        new = self.shares.unconfirmed(wish.owner, name)
+        shares = {wish.owner: self.shares.shares(wish.owner, name)} if new else {}
+        # Not the next orders' number: orders with other owners' shares may be on their way, or lost.
+        number = node.report.orders if new and node.report is not None else 0
         placement = PlacedSession(name, node.info.url, device, shares, number)
         self._placed[wish.id] = wish, placement, now
         return placement
@@ -371,7 +379,7 @@ class Controller:
 
     def _settled(self, wish: SessionWish, placement: PlacedSession) -> Outcome:
         """The place, once its node has the owner's share or the caller sends it."""
-        if self.pushes or not placement.number:
+        if self.pushes or not placement.shares:
             return placement
         if self.shares.unconfirmed(wish.owner, placement.node):
             reason = f"node {placement.node} is being told the owner's share: ask again in {RETRY_S:g} s"
@@ -513,6 +521,7 @@ class Controller:
             "pushes": self.pushes,
             "lost_s": self.lost_s,
             "pending_s": self.pending_s,
+            "ticked": self._ticked,
             "nodes": {name: node.as_json() for name, node in self.nodes.items()},
             "shares": self.shares.state(),
             "replicas": self.replicas.state(),
@@ -552,6 +561,7 @@ class Controller:
     @classmethod
     def _restored(cls, rows: dict[str, Any]) -> Controller:
         controller = cls(pushes=rows["pushes"], lost_s=rows["lost_s"], pending_s=rows["pending_s"])
+        controller._ticked = rows["ticked"]
         controller.shares = QuotaShares.restored(rows["shares"])
         controller._directories = Directories.restored(rows["directories"])
         controller._reserved = {id: (node_name, device) for id, node_name, device in rows["reserved"]}

@@ -178,8 +178,8 @@ class PlacedSession:
     Attributes:
         node, url, device: where; the device's own name, such as "gpu:0".
         shares: the owner's new share there, which has to reach the node before the session is opened; empty when the
-            node has it already. The numbers are `NodeOrders.shares`' and `number`'s.
-        number: of `shares`.
+            node has it already.
+        number: of the orders that the node has reported in force; `shares` alone do not bring it to another.
     """
 
     node: str

@@ -7,12 +7,37 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .documents import ModelTerms, NodeReport, ReplicaReport
+from ..models.model_config import ModelConfig
+from .documents import ModelTerms, NodeReport, ReplicaReport, kind_of
 
-__all__ = ["Replicas"]
+__all__ = ["Replicas", "terms_of"]
 
 CALM_S = 30.0
 """Seconds for which a model needs fewer replicas before it has one less."""
+
+
+def terms_of(config: ModelConfig, nbytes: int = 0, version: str = "") -> ModelTerms:
+    """Return how many replicas a model.toml asks for, and where.
+
+    Args:
+        config: what it says.
+        nbytes: memory of a replica; 0: unknown.
+        version: "" for the one that it says to serve.
+
+    Raises:
+        BadRequestError: min is greater than max.
+
+    Example:
+        >>> terms_of(ModelConfig(replicas=2)).minimum
+        2
+    """
+    device = config.device[0] if isinstance(config.device, list) and config.device else config.device
+    kind = kind_of(device) if isinstance(device, str) else "cpu"
+    replicas = config.replicas
+    if replicas is None or isinstance(replicas, int):
+        number = 1 if replicas is None else replicas
+        return ModelTerms(number, number, device=kind, bytes=nbytes, version=version)
+    return ModelTerms(replicas.min, replicas.max, replicas.target, kind, nbytes, version)
 
 
 @dataclass(slots=True)

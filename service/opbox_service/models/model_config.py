@@ -23,7 +23,7 @@ from opbox_protocol.errors import BadRequestError
 from ..validation import Expected, Strict, explain
 from .warmup import Warmup
 
-__all__ = ["CONFIG_FILE", "ModelConfig", "TensorConfig", "devices_of", "read_config"]
+__all__ = ["CONFIG_FILE", "ModelConfig", "ReplicaRange", "TensorConfig", "devices_of", "read_config"]
 
 CONFIG_FILE = "model.toml"
 Dimension = Annotated[int, Field(ge=-1), Expected("a length, or -1 for one that varies")]
@@ -36,6 +36,14 @@ class TensorConfig(Strict):
     datatype: Literal[tuple(DATATYPES)] | None = Field(  # type: ignore[valid-type]  # a table's, which no checker reads
         default=None, description="Its element type, by the Open Inference Protocol's name."
     )
+
+
+class ReplicaRange(Strict):
+    """How many nodes of a cluster serve a model, by its requests."""
+
+    min: int = Field(default=1, ge=0, le=1000, description="Replicas that there are at any time.")
+    max: int = Field(ge=1, le=1000, description="Replicas that there are at most.")
+    target: int = Field(default=8, ge=1, description="Requests in flight per replica above which there is one more.")
 
 
 class ModelConfig(Strict):
@@ -59,6 +67,9 @@ class ModelConfig(Strict):
     labels: str | None = Field(default=None, description="A text file with a class's name on each line.")
     device: Annotated[str | list[str] | None, Expected("a device, or a list of devices")] = Field(
         default=None, description="Where it runs: cpu, gpu or gpu:1, or several of them; by default the server's."
+    )
+    replicas: Annotated[int | ReplicaRange | None, Expected("a number, or a table with max, min and target")] = Field(
+        default=None, description="How many nodes of a cluster serve it; by default one. A single server ignores it."
     )
     versions: Annotated[Literal["latest", "all"] | list[int], Expected("'latest', 'all' or a list of versions")] = (
         Field(default="latest", description="The versions to serve: the newest, all, or those listed.")
