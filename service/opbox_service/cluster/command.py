@@ -19,6 +19,7 @@ import click
 from pydantic import ValidationError
 
 from opbox.byte_counts import bytes_text
+from opbox.cli.dist import run as dist_run
 from opbox.cli.output import json_option, print_json, write
 from opbox_protocol.errors import BadRequestError, MXNetError
 
@@ -194,6 +195,9 @@ def _settings(**options: Any) -> Settings:
     except ValidationError as error:
         item = error.errors(include_url=False)[0]
         raise BadRequestError(explain(item, Settings, item["loc"]).partition(", got ")[0]) from None
+
+
+cluster.add_command(dist_run)
 
 
 def main(words: Sequence[str]) -> int:
