@@ -16,6 +16,9 @@ from .sealed_files import write_sealed
 
 __all__ = ["StoredObjects"]
 
+BUCKETS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
+"""Stores whose objects are in buckets, and in no folders."""
+
 
 class StoredObjects:
     """OwnerFiles in an object store. An object is there when it is whole, and replaced whole.
@@ -59,10 +62,12 @@ class StoredObjects:
         buffer = io.BytesIO()
         write(buffer)
         with _as_os_errors():
-            path = self._path(owner, name)
+            path, protocols = self._path(owner, name), self._store.protocol
             try:
                 self._store.pipe_file(path, buffer.getvalue())
-            except FileNotFoundError:  # a store that has folders
+            except FileNotFoundError:  # in a store that has folders; nobody meant a bucket to be made
+                if BUCKETS.intersection([protocols] if isinstance(protocols, str) else protocols):
+                    raise
                 self._store.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._store.pipe_file(path, buffer.getvalue())
 
