@@ -119,7 +119,7 @@ def test_the_command_runs_a_program_by_each_worker(tmp_path: Path, token: None) 
 def test_wrong_commands_are_refused(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(dist_command, arguments)
     assert result.exit_code != 0
-    assert message in result.output
+    assert message in result.output + str(result.exception)
 
 
 def test_wrong_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

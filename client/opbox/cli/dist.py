@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from opbox_protocol.errors import BadRequestError
+
 from ..dist import run_program
 
 __all__ = ["dist", "run"]
@@ -40,7 +42,7 @@ def run(
         raise click.UsageError(f"--min-workers: expected at most {workers}, got {min_workers}")
     is_python = program.endswith(".py")
     if is_python and not Path(program).is_file():
-        raise click.ClickException(f"dist run: expected a Python file, got {program!r}, which is not there")
+        raise BadRequestError(f"run: expected a Python file, got {program!r}, which is not there")
     command = [sys.executable, program] if is_python else [program]
     run_program(
         [*command, *arguments], workers=workers, urls=urls, restarts=restarts, min_workers=min_workers, write=click.echo
