@@ -184,7 +184,7 @@ class FileCheckpoints:
                 _check_newest(name, generation, max(there, default=generation))
             except OSError as error:
                 raise StorageError(
-                    f"checkpoint {name!r}: cannot be written ({error.strerror}): the last one stays"
+                    f"checkpoint {name!r}: cannot be written ({error.strerror or error}): the last one stays"
                 ) from None
         return generation
 
@@ -276,7 +276,7 @@ class FileCheckpoints:
         try:
             return self._files.listed(owner)
         except OSError as error:
-            raise NotReadyError(f"checkpoints: cannot be read ({error.strerror}): try again later") from None
+            raise NotReadyError(f"checkpoints: cannot be read ({error.strerror or error}): try again later") from None
 
 
 def _file_name(name: str, generation: int) -> str:
