@@ -10,7 +10,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots test-cluster packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean
+.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots test-cluster packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean haproxy
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -112,6 +112,9 @@ $(VENV)/.page: $(READY) .ci/page.txt
 
 browser:  ## install Debian's Chromium for the tests of the page; needs root
 	@sh .ci/browser.sh
+
+haproxy:  ## unpack Debian's HAProxy into .haproxy for the test of its configuration, where there is none
+	@sh .ci/haproxy.sh
 
 nginx:  ## unpack Debian's nginx into .nginx for the tests behind it, where there is none
 	@sh .ci/nginx.sh
@@ -258,4 +261,4 @@ test-image: $(READY)  ## build the image (VARIANT, COMPILER), start it, train wi
 	VARIANT=$(VARIANT) COMPILER=$(COMPILER) $(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .nginx .prometheus .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
+	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .haproxy .nginx .prometheus .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

@@ -9,8 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from opbox_protocol.errors import BadRequestError
+from opbox_service.cluster import command
 from opbox_service.cluster.gateway.configurations import envoy_configuration, haproxy_configuration
 
 NODES = {"b": "http://box2:8001", "a": "http://127.0.0.1:8000"}
@@ -63,3 +65,12 @@ def test_what_is_no_node_is_refused(nodes: dict[str, str], sentence: str) -> Non
     for write in (haproxy_configuration, envoy_configuration):
         with pytest.raises(BadRequestError, match=sentence):
             write(nodes)
+
+
+def test_the_command_prints_it_for_the_nodes_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("a", "ready", "http://a:1"), ("b", "lost", "http://b:1")]
+    nodes = [{"node": name, "state": state, "url": url} for name, state, url in rows]
+    monkeypatch.setattr(command, "_ask", lambda method: {"nodes": nodes})
+    printed = CliRunner().invoke(command.cluster, ["gateway-config", "haproxy", "--port", "9000"])
+    assert printed.output == haproxy_configuration({"a": "http://a:1"}, 9000)
+    assert CliRunner().invoke(command.cluster, ["gateway-config", "nginx"]).exit_code == 2

@@ -101,6 +101,17 @@ def join(address: str, host: str | None, node_port: int, ray_ports: int, cpus: i
     join_cluster(address, host or os.environ.get("OPBOX_HOST"), node_port, RayPorts(ray_ports), cpus, name)
 
 
+@cluster.command("gateway-config")
+@click.argument("proxy", type=click.Choice(["haproxy", "envoy"]))
+@click.option("--port", type=click.IntRange(1, 65_535), default=8000, show_default=True, help="Port to listen on.")
+def gateway_config(proxy: str, port: int) -> None:
+    """Print a configuration of HAProxy or Envoy for this cluster."""
+    from .gateway.configurations import envoy_configuration, haproxy_configuration
+
+    nodes = {node["node"]: node["url"] for node in _ask("status")["nodes"] if node["state"] != "lost"}
+    print((haproxy_configuration if proxy == "haproxy" else envoy_configuration)(nodes, port), end="")
+
+
 @cluster.command()
 @json_option
 def status(as_json: bool) -> None:
