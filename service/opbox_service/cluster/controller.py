@@ -355,8 +355,8 @@ class Controller:
 
     def _reserve(self, wish: SessionWish) -> None:
         """Reserve the device with the most free memory that is large enough, if not too many are reserved."""
-        devices = sum(len(node.info.devices) for node in self.nodes.values()) if len(self._reserved) else 0
-        if wish.id in self._reserved or len(self._reserved) > min(devices // DEVICES_PER_RESERVED, MAX_RESERVED - 1):
+        allowed = min(max(len(self._memory) // DEVICES_PER_RESERVED, 1), MAX_RESERVED)
+        if wish.id in self._reserved or len(self._reserved) >= allowed:
             return
         taken = set(self._reserved.values())
         for place in self._memory.best(wish.device, 0, CANDIDATES, wish.avoid):
