@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbox_service.cluster import controller as controller_module
 from opbox_service.cluster.controller import ABANDONED_S, PENDING_S, Controller
 from opbox_service.cluster.documents import Demand, OwnerQuotas, PlacedSession, Refused, SessionWish, Waiting
 from opbox_service.cluster.free_memory import DevicePlace, FreeMemory
 from opbox_service.cluster.nodes import USUAL_BYTES
 from opbox_service.cluster.placement import MAX_OVERTAKEN, WishQueue
+from opbox_service.cluster.session_places import SessionPlaces
 
 from .small_cluster import GIB, MIB, SmallCluster
 
@@ -217,8 +217,8 @@ def test_a_full_clusters_queue_is_not_looked_through(monkeypatch: pytest.MonkeyP
     for number in range(500):
         cluster.place(f"owner{number % 50}", "gpu", bytes=GIB)
     tried = []
-    inner = Controller._try
-    monkeypatch.setattr(controller_module.Controller, "_try", lambda *a: tried.append(1) or inner(*a))
+    inner = SessionPlaces._try
+    monkeypatch.setattr(SessionPlaces, "_try", lambda *a: tried.append(1) or inner(*a))
     for number in range(100):
         cluster.place(f"owner{number % 50}", "gpu", bytes=GIB)
     assert not tried

@@ -95,6 +95,15 @@ class ClusterNode:
         for line in self._pending.values():
             yield from line
 
+    def pending_needs(self) -> dict[str, dict[str, float]]:
+        """What those need of their owners' quotas, by owner and quota."""
+        needs: dict[str, dict[str, float]] = {}
+        for pending in self.pending():
+            row = needs.setdefault(pending.owner, {"sessions": 0, "memory_bytes": 0})
+            row["sessions"] += 1
+            row["memory_bytes"] += pending.declared
+        return needs
+
     def take(
         self, report: NodeReport, now: float
     ) -> tuple[list[SessionReport], list[SessionReport], list[PendingSession]]:

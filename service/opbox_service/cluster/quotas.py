@@ -348,18 +348,16 @@ class QuotaShares:
             },
         }
 
-    @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> QuotaShares:
-        """The shares that had this state."""
-        shares = cls(_quotas(state["usual"]), {owner: _quotas(own) for owner, own in state["owners"].items()})
-        shares._day, shares._short = state["day"], dict.fromkeys(state["short"])
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take a state."""
+        self.replace(_quotas(state["usual"]), {owner: _quotas(own) for owner, own in state["owners"].items()})
+        self._day, self._short = state["day"], dict.fromkeys(state["short"])
         for owner, quota, node, share, ceiling, used, number in state["grants"]:
-            shares._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
+            self._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
         for owner, quota, outstanding, used, spent, scarce in state["sums"]:
-            pool = shares._pools.setdefault((owner, quota), _Pool())
+            pool = self._pools.setdefault((owner, quota), _Pool())
             pool.outstanding, pool.used, pool.spent, pool.scarce = outstanding, used, spent, scarce
-        shares._unconfirmed = {node: dict(rows) for node, rows in state["unconfirmed"].items()}
-        return shares
+        self._unconfirmed = {node: dict(rows) for node, rows in state["unconfirmed"].items()}
 
 
 def _json(quotas: OwnerQuotas) -> dict[str, Any]:
