@@ -18,6 +18,8 @@ __all__ = ["Grant", "QuotaShares", "Shortage"]
 
 GRAINS = 8
 """A share that nobody presses for exceeds the use by the quota divided by this, at most."""
+ANEW_REPORTS = 8
+"""A share whose use has not changed is set anew with each so many reports, and with each while somebody is short."""
 DAY_S = 86400
 UNLIMITED = OwnerQuotas()
 
@@ -185,7 +187,9 @@ class QuotaShares:
             del unconfirmed[owner]
         woken = []
         owners = {**dict.fromkeys(self._by_node.get(node, ())), **dict.fromkeys(report.used)}
-        for owner in [*owners, *(owner for owner in report.refused if owner not in owners)]:
+        owners |= dict.fromkeys(report.refused)
+        anew = number % ANEW_REPORTS == 0
+        for owner in owners:
             limits = self.of(owner).limits
             used, placed = report.used.get(owner, {}), pending.get(owner, {})
             wanted = owner in report.refused
@@ -195,10 +199,13 @@ class QuotaShares:
                     if key in self._pools:
                         self._forget(key, node)
                     continue
+                use = used.get(quota, 0) + placed.get(quota, 0)
                 pool, grant = self._grant(owner, quota, node)
+                if use == grant.used and grant.ceiling == grant.share and not (anew or wanted or pool.scarce):
+                    continue
                 self._confirm(pool, grant, report.orders)
-                self._use(pool, grant, used.get(quota, 0) + placed.get(quota, 0))
-                self._settle(owner, node, quota, limits[quota], wanted or bool(used) or bool(placed), number)
+                self._use(pool, grant, use)
+                self._settle(pool, grant, owner, node, quota, limits[quota], wanted or bool(used or placed), number)
             if not used and not placed and not wanted:
                 self._drop_idle(owner, node)
             if owner in self._short and all(self.allowed(owner, quota) < limits[quota] for quota in limits):
@@ -206,8 +213,9 @@ class QuotaShares:
                 woken.append(owner)
         return woken
 
-    def _settle(self, owner: str, node: str, quota: str, limit: float, active: bool, number: int) -> None:
-        pool, grant = self._grant(owner, quota, node)
+    def _settle(
+        self, pool: _Pool, grant: Grant, owner: str, node: str, quota: str, limit: float, active: bool, number: int
+    ) -> None:
         free = limit - pool.outstanding - pool.spent
         slack = self._slack(pool, quota, limit) if active else 0
         pool.scarce = pool.scarce and limit - pool.used - pool.spent > 0 and free <= 0
@@ -263,7 +271,9 @@ class QuotaShares:
     # -- sums ---------------------------------------------------------------------------------------------------
 
     def _grant(self, owner: str, quota: str, node: str) -> tuple[_Pool, Grant]:
-        pool = self._pools.setdefault((owner, quota), _Pool())
+        pool = self._pools.get((owner, quota))
+        if pool is None:
+            pool = self._pools[owner, quota] = _Pool()
         grant = pool.grants.get(node)
         if grant is None:
             grant = pool.grants[node] = Grant()
