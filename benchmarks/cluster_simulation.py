@@ -181,12 +181,26 @@ class Simulation:
         node = self.nodes[name]
         if not node.alive or node.life != life:
             return
-        orders, answered = self._call("report", now, self.controller.report, name, node.report())
+        orders, answered = self._call(
+            "report", now, lambda report, begin: self.controller.report(name, report, begin, now), node.report()
+        )
         if node.reported >= 0:
             self.figures.staleness_s.append(answered - node.reported)
         node.reported = now
         node.orders = orders.number
-        self._at(answered + 1.0, "join" if orders.rejoin else "report", name if orders.rejoin else subject)
+        self._at(answered + 1.0, "rejoin" if orders.rejoin else "report", subject)
+
+    def _rejoin(self, subject: tuple[str, int], now: float) -> None:
+        """A node that was taken for lost brings its sessions along."""
+        name, life = subject
+        node = self.nodes[name]
+        if node.alive and node.life == life:
+            self.figures.outcomes["nodes taken for lost"] += 1
+            node.orders = 0
+            _, answered = self._call(
+                "rejoin", now, lambda report, begin: self.controller.join(node.info, begin, report), node.report()
+            )
+            self._at(answered + 1.0, "report", subject)
 
     def _die(self, name: str, now: float) -> None:
         node = self.nodes[name]
