@@ -74,8 +74,7 @@ class Controller:
     ) -> None:
         self.pushes, self.lost_s, self.pending_s = pushes, lost_s, pending_s
         self.nodes: dict[str, ClusterNode] = {}
-        self.shares = QuotaShares(usual, quotas)
-        self.places = SessionPlaces(self.nodes, self.shares, pushes=pushes, pending_s=pending_s)
+        self._share(QuotaShares(usual, quotas))
         self.replicas = Replicas(self._place_replica, self._release_replica)
         self._directories = Directories()
         self._ticked = self._behind = 0.0
@@ -235,6 +234,11 @@ class Controller:
         node.number += 1
         return orders
 
+    def _share(self, shares: QuotaShares) -> None:
+        """Begin with these shares, and no places."""
+        self.shares = shares
+        self.places = SessionPlaces(self.nodes, shares, pushes=self.pushes, pending_s=self.pending_s)
+
     def _set_state(self, node: ClusterNode, state: NodeState) -> None:
         node.state = state
         self._directories.node(node.info.name, node.info.url, state)
@@ -338,7 +342,7 @@ class Controller:
     def _restored(cls, rows: dict[str, Any]) -> Controller:
         controller = cls(pushes=rows["pushes"], lost_s=rows["lost_s"], pending_s=rows["pending_s"])
         controller._ticked, controller._behind = rows["ticked"], rows["behind"]
-        controller.shares.restore(rows["shares"])
+        controller._share(QuotaShares.restored(rows["shares"]))
         controller._directories = Directories.restored(rows["directories"])
         for name, row in rows["nodes"].items():
             controller.nodes[name] = node = ClusterNode.restored(row)

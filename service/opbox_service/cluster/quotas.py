@@ -187,9 +187,8 @@ class QuotaShares:
             del unconfirmed[owner]
         woken = []
         owners = {**dict.fromkeys(self._by_node.get(node, ())), **dict.fromkeys(report.used)}
-        owners |= dict.fromkeys(report.refused)
         anew = number % ANEW_REPORTS == 0
-        for owner in owners:
+        for owner in [*owners, *(owner for owner in report.refused if owner not in owners)]:
             limits = self.of(owner).limits
             used, placed = report.used.get(owner, {}), pending.get(owner, {})
             wanted = owner in report.refused
@@ -199,13 +198,13 @@ class QuotaShares:
                     if key in self._pools:
                         self._forget(key, node)
                     continue
-                use = used.get(quota, 0) + placed.get(quota, 0)
                 pool, grant = self._grant(owner, quota, node)
-                if use == grant.used and grant.ceiling == grant.share and not (anew or wanted or pool.scarce):
+                unchanged = grant.used == used.get(quota, 0) + placed.get(quota, 0) and grant.ceiling == grant.share
+                if unchanged and not (anew or wanted or pool.scarce):
                     continue
                 self._confirm(pool, grant, report.orders)
-                self._use(pool, grant, use)
-                self._settle(pool, grant, owner, node, quota, limits[quota], wanted or bool(used or placed), number)
+                self._use(pool, grant, used.get(quota, 0) + placed.get(quota, 0))
+                self._settle(owner, node, quota, limits[quota], wanted or bool(used) or bool(placed), number)
             if not used and not placed and not wanted:
                 self._drop_idle(owner, node)
             if owner in self._short and all(self.allowed(owner, quota) < limits[quota] for quota in limits):
@@ -213,9 +212,8 @@ class QuotaShares:
                 woken.append(owner)
         return woken
 
-    def _settle(
-        self, pool: _Pool, grant: Grant, owner: str, node: str, quota: str, limit: float, active: bool, number: int
-    ) -> None:
+    def _settle(self, owner: str, node: str, quota: str, limit: float, active: bool, number: int) -> None:
+        pool, grant = self._grant(owner, quota, node)
         free = limit - pool.outstanding - pool.spent
         slack = self._slack(pool, quota, limit) if active else 0
         pool.scarce = pool.scarce and limit - pool.used - pool.spent > 0 and free <= 0
@@ -358,16 +356,18 @@ class QuotaShares:
             },
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take a state."""
-        self.replace(_quotas(state["usual"]), {owner: _quotas(own) for owner, own in state["owners"].items()})
-        self._day, self._short = state["day"], dict.fromkeys(state["short"])
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> QuotaShares:
+        """The shares that had this state."""
+        shares = cls(_quotas(state["usual"]), {owner: _quotas(own) for owner, own in state["owners"].items()})
+        shares._day, shares._short = state["day"], dict.fromkeys(state["short"])
         for owner, quota, node, share, ceiling, used, number in state["grants"]:
-            self._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
+            shares._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
         for owner, quota, outstanding, used, spent, scarce in state["sums"]:
-            pool = self._pools.setdefault((owner, quota), _Pool())
+            pool = shares._pools.setdefault((owner, quota), _Pool())
             pool.outstanding, pool.used, pool.spent, pool.scarce = outstanding, used, spent, scarce
-        self._unconfirmed = {node: dict(rows) for node, rows in state["unconfirmed"].items()}
+        shares._unconfirmed = {node: dict(rows) for node, rows in state["unconfirmed"].items()}
+        return shares
 
 
 def _json(quotas: OwnerQuotas) -> dict[str, Any]:
