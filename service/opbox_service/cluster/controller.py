@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from opbox_protocol.errors import BadRequestError
@@ -117,9 +118,13 @@ class Controller:
         node = self.nodes.get(name)
         if node is None or node.state == "lost":
             return NodeOrders(rejoin=True)
+        if report.since and report.since != node.known:
+            node.reported, node.known = now, 0
+            return replace(self._orders(node, report), full=True)
         woken = self._take(node, report, now)
+        node.known = node.number
         self.places.show(node)
-        if node.state == "draining" and not report.sessions and not self.replicas.is_on(name):
+        if node.state == "draining" and not node.sessions and not self.replicas.is_on(name):
             self._set_state(node, "drained")
         if woken:
             self.places.unpark(woken)
@@ -222,7 +227,9 @@ class Controller:
         self.places.opened(pending.wish for pending in opened)
         if self.replicas.report(name, report):
             self._show_models()
-        return self.shares.settle(name, report, node.pending_needs(), node.number, now)
+        assert node.report is not None
+        changed = report.used if report.since else None
+        return self.shares.settle(name, node.report, node.pending_needs(), node.number, now, changed)
 
     def _orders(self, node: ClusterNode, report: NodeReport) -> NodeOrders:
         name = node.info.name

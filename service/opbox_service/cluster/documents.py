@@ -109,6 +109,9 @@ class NodeReport:
         used: by owner and quota of QUOTAS, what the owner uses here; owners that use nothing may be left out.
         refused: owners who were refused since the last report because their share here was used up.
         orders: number of the last orders that are in force here; 0: none yet.
+        since: 0: it has everything. Else `sessions` has only those that are new or have changed, and `used` the owners
+            whose use has, since the report that the orders of this number answered.
+        ended: with `since`, ids of sessions that have ended since then.
     """
 
     free: Mapping[str, int]
@@ -118,6 +121,8 @@ class NodeReport:
     used: Shares = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     orders: int = 0
+    since: int = 0
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ class NodeOrders:
         unload: (model, version) to unload; "" for all.
         end: ids of sessions to end, as they go on elsewhere.
         draining: whether it takes no new sessions, and stores checkpoints of those that it has.
+        full: whether the next report has to have everything, as the controller does not know what this one is based on.
         rejoin: whether the controller does not know it: it has to join again, and send all shares' use anew.
     """
 
@@ -140,6 +146,7 @@ class NodeOrders:
     unload: tuple[tuple[str, str], ...] = ()
     end: tuple[str, ...] = ()
     draining: bool = False
+    full: bool = False
     rejoin: bool = False
 
 

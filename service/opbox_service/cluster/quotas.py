@@ -8,7 +8,7 @@ up to more than the quota. What can exceed it is one node's share: that of a nod
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -168,7 +168,13 @@ class QuotaShares:
     # -- settling -----------------------------------------------------------------------------------------------
 
     def settle(
-        self, node: str, report: NodeReport, pending: Mapping[str, Mapping[str, float]], number: int, now: float
+        self,
+        node: str,
+        report: NodeReport,
+        pending: Mapping[str, Mapping[str, float]],
+        number: int,
+        now: float,
+        changed: Iterable[str] | None = None,
     ) -> list[str]:
         """Take a node's use, and set its shares anew.
 
@@ -177,17 +183,22 @@ class QuotaShares:
             pending: by owner and quota, what is placed there and not reported yet.
             number: of the node's next orders.
             now: seconds since 1970; days are UTC's.
+            changed: owners whose use may have changed since the node's last report; None: all.
 
         Returns:
             Owners who may get a place now that they could not get before.
         """
         self._begin_day(now)
         unconfirmed = self._unconfirmed.get(node, {})
+        anew = number % ANEW_REPORTS == 0
+        here = self._by_node.get(node, {})
+        if changed is None or anew:
+            owners = {**here, **dict.fromkeys(report.used)}
+        else:
+            owners = dict.fromkeys([*unconfirmed, *changed, *pending, *(name for name in self._short if name in here)])
         for owner in [owner for owner, ordered in unconfirmed.items() if ordered <= report.orders]:
             del unconfirmed[owner]
         woken = []
-        owners = {**dict.fromkeys(self._by_node.get(node, ())), **dict.fromkeys(report.used)}
-        anew = number % ANEW_REPORTS == 0
         for owner in [*owners, *(owner for owner in report.refused if owner not in owners)]:
             limits = self.of(owner).limits
             used, placed = report.used.get(owner, {}), pending.get(owner, {})
