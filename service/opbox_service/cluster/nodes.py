@@ -123,7 +123,7 @@ class ClusterNode:
             self.sessions.update((session.id, session) for session in report.sessions)
             used = {owner: row for owner, row in {**before.used, **report.used}.items() if row}
             self.report = replace(report, sessions=(), used=used)
-        elif before is None or before.sessions != report.sessions:
+        elif before is None or before.since or before.sessions != report.sessions:
             sessions = {session.id: session for session in report.sessions}
             new = [session for id, session in sessions.items() if id not in self.sessions]
             ended = [session for id, session in self.sessions.items() if id not in sessions]
