@@ -33,8 +33,8 @@ def server_environment(own: Mapping[str, str], settings: Mapping[str, str]) -> d
         settings: variables that are set in addition; an empty one is left out.
 
     Example:
-        >>> server_environment({"HOME": "/root", "RAY_AUTH_TOKEN": "secret"}, {"OPBOX_PORT": "8001"})
-        {'HOME': '/root', 'OPBOX_PORT': '8001'}
+        >>> server_environment({"HOME": "/root", "RAY_AUTH_TOKEN": "secret"}, {"OPBOX_PORT": "8002"})
+        {'HOME': '/root', 'OPBOX_PORT': '8002'}
     """
     environment = {key: value for key, value in own.items() if not key.startswith("RAY_")} | dict(settings)
     # Ray's workers have one thread for BLAS, which is no choice of the user's.
