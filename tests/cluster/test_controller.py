@@ -3,7 +3,7 @@
 import pytest
 
 from opbox_protocol.errors import BadRequestError
-from opbox_service.cluster.controller import LOST_S, Controller
+from opbox_service.cluster.controller import LOST_S, STOPPING_S, Controller
 from opbox_service.cluster.documents import (
     GoneSession,
     ModelTerms,
@@ -107,6 +107,41 @@ def test_a_drained_node_gets_nothing_and_says_when_it_is_empty() -> None:
     assert cluster.controller.directory().nodes["a"].state == "drained"
     cluster.controller.join(node.info, cluster.now)
     assert cluster.open().startswith("a-")
+
+
+def test_a_drained_nodes_sessions_go_on_elsewhere() -> None:
+    cluster = SmallCluster()
+    node = cluster.join("a", cpu=GIB)
+    session = cluster.open()
+    cluster.settle()
+    cluster.join("b", cpu=GIB)
+    cluster.controller.drain("a", cluster.now)
+    cluster.settle()
+    cluster.controller.leaving("a", cluster.now)
+    del cluster.nodes["a"]  # its server stops, and does not report
+    cluster.settle(int(LOST_S) + 5)
+    assert cluster.controller.directory().nodes["a"].state == "draining"
+    cluster.controller.left("a", cluster.now)
+    cluster.settle(int(STOPPING_S) + int(LOST_S) + 5)
+    assert cluster.controller.directory().nodes["a"].state == "drained"
+    gone = cluster.controller.where(session)
+    assert isinstance(gone, GoneSession)
+    assert (gone.status, "node a was drained" in gone.reason) == (410, True)
+    assert cluster.open().startswith("b-")
+    cluster.controller.join(node.info, cluster.now)
+    assert cluster.controller.directory().nodes["a"].state == "ready"
+
+
+def test_a_node_whose_stop_does_not_end_is_lost() -> None:
+    cluster = SmallCluster()
+    cluster.join("a", cpu=GIB)
+    cluster.open()
+    cluster.settle()
+    cluster.controller.drain("a", cluster.now)
+    cluster.controller.leaving("a", cluster.now)
+    del cluster.nodes["a"]
+    cluster.settle(int(STOPPING_S) + int(LOST_S) + 5)
+    assert cluster.controller.directory().nodes["a"].state == "lost"
 
 
 def test_a_drain_of_an_unknown_node() -> None:

@@ -37,7 +37,7 @@ from .placement import MAX_OVERTAKEN, WishLine, WishQueue
 from .quotas import UNLIMITED, QuotaShares, Shortage
 from .replicas import Replicas
 
-__all__ = ["ABANDONED_S", "LOST_S", "PENDING_S", "Controller", "Outcome"]
+__all__ = ["ABANDONED_S", "LOST_S", "PENDING_S", "STOPPING_S", "Controller", "Outcome"]
 
 LOST_S = 10.0
 """Seconds without a report after which a node counts as lost."""
@@ -46,6 +46,8 @@ PENDING_S = 20.0
 ABANDONED_S = 30.0
 """Seconds after which a wish is forgotten that nobody asks for again."""
 RETRY_S = 1.0
+STOPPING_S = 60.0
+"""Seconds that a node's server may take to stop, in which it does not count as lost."""
 FORMAT = 1
 """Format of `dump`; grows when an older opbox could not read it."""
 CANDIDATES = 8
@@ -53,6 +55,8 @@ CANDIDATES = 8
 DEVICES_PER_RESERVED = 64
 """One device of so many, at least one and at most MAX_RESERVED, may be reserved for wishes that many overtook."""
 MAX_RESERVED = 16
+SKIPPED = 1 << 20
+"""More orders than a node gets in the time of which a controller that died leaves no state."""
 
 Outcome: TypeAlias = PlacedSession | Waiting | Refused
 
@@ -158,6 +162,27 @@ class Controller:
                 self._memory.remove(name, device)
             self._changed(now)
 
+    def leaving(self, name: str, now: float) -> None:
+        """Take note that a draining node's server stops, which may take STOPPING_S; it does not report meanwhile."""
+        node = self.nodes.get(name)
+        if node is not None and node.state == "draining":
+            node.reported = now + STOPPING_S
+
+    def left(self, name: str, now: float) -> None:
+        """Take note that a draining node's server has stopped: its sessions go on elsewhere from their checkpoints."""
+        node = self.nodes.get(name)
+        if node is not None:
+            self._forget(node, f"node {name} was drained", now)
+            self._set_state(node, "drained")
+            self._changed(now)
+
+    def resume(self, now: float) -> None:
+        """Go on from a state that may be older than what nodes were told, after a time in which nobody could report."""
+        for name, node in self.nodes.items():
+            node.reported = now
+            node.number += SKIPPED
+            self.shares.resume(name, node.number)
+
     def tick(self, now: float) -> list[str]:
         """Do what time brings: nodes that do not report are lost, wishes and places expire, models get replicas.
 
@@ -169,7 +194,11 @@ class Controller:
                 if node.state != "lost":
                     node.reported = max(node.reported, now - self.lost_s / 2)
         self._ticked = now
-        late = [name for name, node in self.nodes.items() if node.state != "lost" and now - node.reported > self.lost_s]
+        late = [
+            name
+            for name, node in self.nodes.items()
+            if node.state in ("ready", "draining") and now - node.reported > self.lost_s
+        ]
         for name in late:
             self.lost(name, now)
         self._expire(now)
@@ -349,7 +378,8 @@ class Controller:
         shares = {wish.owner: self.shares.shares(wish.owner, name)} if new else {}
         # Not the next orders' number: orders with other owners' shares may be on their way, or lost.
         number = node.report.orders if new and node.report is not None else 0
-        placement = PlacedSession(name, node.info.url, device, shares, number)
+        revision = self.shares.revision(wish.owner, name) if new else 0
+        placement = PlacedSession(name, node.info.url, device, shares, number, revision)
         self._placed[wish.id] = wish, placement, now
         return placement
 
@@ -435,7 +465,9 @@ class Controller:
         load, unload = self.replicas.orders(name)
         unload += self.replicas.forgotten(report)
         end = tuple(id for id in node.sessions if self._directories.is_moved(id))
-        orders = NodeOrders(node.number, shares, load, unload, end, draining=node.state in ("draining", "drained"))
+        revisions = {owner: self.shares.revision(owner, name) for owner in shares}
+        draining = node.state in ("draining", "drained") and not self.replicas.is_on(name)
+        orders = NodeOrders(node.number, shares, revisions, load, unload, end, draining)
         node.number += 1
         return orders
 
@@ -529,7 +561,7 @@ class Controller:
             "queues": {device: queue.state() for device, queue in self._queues.items()},
             "asked": [[*_row(wish), when] for wish, when in self._asked.values()],
             "placed": [
-                [*_row(wish), place.node, place.url, place.device, place.shares, place.number, when]
+                [*_row(wish), place.node, place.url, place.device, place.shares, place.number, place.revision, when]
                 for wish, place, when in self._placed.values()
             ],
             "reserved": [[id, *place] for id, place in self._reserved.items()],
@@ -577,8 +609,8 @@ class Controller:
         wishes = {id: wish for id, (wish, _) in controller._asked.items()}
         controller._queues = {device: WishQueue.restored(row, wishes) for device, row in rows["queues"].items()}
         for row in rows["placed"]:
-            node_name, url, device, shares, number, when = row[WISH_FIELDS:]
-            placement = PlacedSession(node_name, url, device, shares, number)
+            *place, when = row[WISH_FIELDS:]
+            placement = PlacedSession(*place)
             controller._placed[row[0]] = _wish(row), placement, when
         for id, status, reason, when in rows["refused"]:
             controller._refused[id] = Refused(status, reason), when

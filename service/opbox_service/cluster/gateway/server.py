@@ -151,7 +151,7 @@ class Gateway:
         if name is None or session in self.directory.moved:
             return None
         node = self.directory.nodes.get(name)
-        return None if node is None or node.state == "lost" else name
+        return None if node is None or node.state in ("drained", "lost") else name
 
     # -- choosing -------------------------------------------------------------------------------------------------
 
