@@ -38,11 +38,30 @@ def test_a_lost_nodes_session_says_why_and_where_it_goes_on() -> None:
     assert isinstance(gone, GoneSession)
     assert (gone.status, gone.moved) == (410, "")
     assert "node a was lost" in gone.reason
-    cluster.controller.move(session, "b-1", cluster.now)
+    cluster.controller.move(session, "b-0", "bob", cluster.now)
+    assert cluster.controller.where(session) == gone, "it is not bob's"
+    cluster.controller.move(session, "b-1", "ann", cluster.now)
     assert cluster.controller.where(session) == GoneSession(
         410, f"session {session}: node a was lost: it goes on as b-1", "b-1"
     )
     assert cluster.controller.directory().moved == {session: "b-1"}
+
+
+def test_an_owner_moves_a_session_before_its_node_counts_as_lost() -> None:
+    cluster = SmallCluster()
+    node = cluster.join("a", cpu=GIB)
+    session = cluster.open()
+    cluster.settle()
+    for owner in ("bob", ""):
+        cluster.controller.move(session, "b-1", owner, cluster.now)
+    cluster.controller.move("nobodys", "b-1", "", cluster.now)
+    assert cluster.controller.where(session) == "http://a:8000"
+    cluster.controller.move(session, "b-1", "ann", cluster.now)
+    cluster.settle()
+    assert not node.sessions
+    gone = cluster.controller.where(session)
+    assert isinstance(gone, GoneSession)
+    assert gone.moved == "b-1"
 
 
 def test_a_session_that_nobody_knows() -> None:
@@ -79,7 +98,7 @@ def test_a_node_that_comes_back_ends_what_goes_on_elsewhere() -> None:
     moved, stays = cluster.open(), cluster.open()
     cluster.settle()
     cluster.controller.lost("a", cluster.now)
-    cluster.controller.move(moved, "b-1", cluster.now)
+    cluster.controller.move(moved, "b-1", "ann", cluster.now)
     cluster.controller.join(node.info, cluster.now)
     cluster.settle()
     assert list(node.sessions) == [stays]

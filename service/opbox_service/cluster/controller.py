@@ -256,9 +256,15 @@ class Controller:
             return node.info.url
         return self._directories.gone(session_id)
 
-    def move(self, session_id: str, new_id: str, now: float) -> None:
-        """Record that a lost session goes on as another; should its node come back, it ends it there."""
-        self._directories.move(session_id, new_id, now)
+    def move(self, session_id: str, new_id: str, owner: str, now: float) -> None:
+        """Record that a lost session goes on as another; should its node come back, it ends it there.
+
+        Nothing happens where the owner has no such session.
+        """
+        name = self._directories.node_of(session_id)
+        session = self.nodes[name].sessions.get(session_id) if name in self.nodes else None
+        if owner and owner == (session.owner if session is not None else self._directories.owner_of(session_id)):
+            self._directories.move(session_id, new_id, now)
 
     def directory(self, since: int = -1) -> Directory:
         """What gateways have to know. Where nothing has changed since that version, it is the same object."""
@@ -488,8 +494,8 @@ class Controller:
     def _forget(self, node: ClusterNode, reason: str, now: float) -> None:
         """Forget all that was on a node."""
         name = node.info.name
-        for id in node.sessions:
-            self._directories.lost(id, reason, now)
+        for id, session in node.sessions.items():
+            self._directories.lost(id, session.owner, reason, now)
         for pending in list(node.pending()):
             self._placed.pop(pending.wish, None)
         node.sessions, node.claims, node.replicas = {}, {}, {}

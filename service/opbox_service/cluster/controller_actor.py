@@ -172,6 +172,10 @@ class ControllerActor:
         """Forget a wish, or give its place back."""
         self._controller.cancel(wish, time.time())
 
+    async def move(self, session: str, new: str, owner: str) -> None:
+        """Note that a lost session of an owner's goes on as another."""
+        self._controller.move(session, new, owner, time.time())
+
     async def where(self, session: str) -> Any:
         """Return what `Controller.where` does."""
         return self._controller.where(session)
