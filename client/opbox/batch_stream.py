@@ -102,7 +102,7 @@ class BatchStream(AfterFork):
 
         Ids go on, so that what is restored may have the ids that it had.
         """
-        shielded(self._begin_anew, open_session(self._transport, list(self._views)))
+        shielded(self._begin_anew, open_session(self._transport, list(self._views), self.id))
 
     def _begin_anew(self, answer: dict[str, Any]) -> None:
         with self._lock, self._loss_lock:

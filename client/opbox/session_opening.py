@@ -19,11 +19,19 @@ from opbox_protocol.transport import Transport
 
 from .operator.code_detection import will_bring_code
 
+AFTER = "Opbox-After"
+"""The HTTP header with the id of a lost session that the new one goes on from."""
+
 __all__ = ["open_session", "reports_wanted"]
 
 
-def open_session(transport: Transport, devices: Sequence[str]) -> dict[str, Any]:
+def open_session(transport: Transport, devices: Sequence[str], after: str = "") -> dict[str, Any]:
     """A new session on devices of the engine.
+
+    Args:
+        transport: to the engine.
+        devices: of the session.
+        after: id of a lost session that it goes on from, which a cluster's gateway is told.
 
     It has a process of its own, where the program has code and the token allows it. Where the program does not show it,
     the session gets such a process when its first code comes; with OPBOX_CODE=0 it takes no code, and costs no process.
@@ -32,14 +40,26 @@ def open_session(transport: Transport, devices: Sequence[str]) -> dict[str, Any]
     if not transport.in_process and reports_wanted():
         wanted |= {"script": _program()[:MAX_SCRIPT], "host": socket.gethostname()[:MAX_HOST]}
     if not transport.in_process and os.environ.get("OPBOX_CODE") == "0":
-        return transport.call("POST", routes.SESSIONS, {**wanted, "code": False}).header
+        return _opened(transport, {**wanted, "code": False}, after)
     if not transport.in_process and will_bring_code():
         try:
-            return transport.call("POST", routes.SESSIONS, {**wanted, "code": True}).header
+            return _opened(transport, {**wanted, "code": True}, after)
         except MXNetError as error:
             if error.status != 403:
                 raise
-    return transport.call("POST", routes.SESSIONS, wanted).header
+    return _opened(transport, wanted, after)
+
+
+def _opened(transport: Transport, wanted: dict[str, Any], after: str) -> dict[str, Any]:
+    """The answer to a request for a session."""
+    if not after or transport.in_process:
+        return transport.call("POST", routes.SESSIONS, wanted).header
+    from .http import HttpTransport
+    from .http_messages import encode_call, read_reply
+
+    assert isinstance(transport, HttpTransport)
+    headers, chunks = encode_call(wanted, None)
+    return transport.exchange("POST", routes.SESSIONS, {**headers, AFTER: after}, chunks, read_reply).header
 
 
 def reports_wanted() -> bool:

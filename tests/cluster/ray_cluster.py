@@ -28,6 +28,10 @@ SETTINGS = {
 }
 
 
+USUAL = {"sessions": 12.0}
+"""What owners without terms of their own have over all nodes."""
+
+
 def until(holds: Callable[[], Any], what: str) -> Any:
     """Wait until something holds; its value."""
     end = time.monotonic() + PATIENCE_S
@@ -49,6 +53,17 @@ def call(url: str, method: str, path: str, body: Any = None, owner: str = "ann")
     except HTTPError as error:
         with error:
             return error.code, json.loads(error.read() or b"{}")
+
+
+def opened(url: str, owner: str = "ann") -> dict[str, Any]:
+    """A session on a node where nobody has placed one: the owner's share there comes once it has been refused."""
+
+    def tried() -> dict[str, Any] | None:
+        status, session = call(url, "POST", "/v1/sessions", {}, owner)
+        assert status in (201, 429), session
+        return session if status == 201 else None
+
+    return dict(until(tried, "the session is opened"))
 
 
 class Nodes:
@@ -80,12 +95,13 @@ class Nodes:
             self.ray_nodes[letter] = self.cluster.add_node(wait=False, node_name=f"{letter}/1", **common)
         import ray
 
+        from opbox_service.cluster.controller_options import ControllerOptions
         from opbox_service.cluster.machine import begin_controller
         from opbox_service.cluster.ray_start import connect
 
         connect(self.cluster.address)
         until(lambda: len([row for row in ray.nodes() if row["Alive"]]) == count, "Ray's nodes are alive")
-        begin_controller(folder, self.tokens_file, self.ray_nodes["a"].node_id)
+        begin_controller(ControllerOptions(str(folder), str(self.tokens_file), USUAL), self.ray_nodes["a"].node_id)
         for name in self.ray_nodes:
             self.until_state(name, "ready")
 

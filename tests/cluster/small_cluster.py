@@ -30,6 +30,7 @@ class PretendNode:
     in_flight: dict[str, int] = field(default_factory=dict)
     used_seconds: dict[str, float] = field(default_factory=dict)
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    revisions: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     orders: int = 0
     queue: int = 0
@@ -49,9 +50,15 @@ class PretendNode:
         refused, self.refused = tuple(sorted(self.refused)), set()
         return NodeReport(free, tuple(self.sessions.values()), models, self.queue, used, refused, self.orders)
 
+    def take(self, sent: NodeOrders | PlacedSession) -> None:
+        """Take shares that are newer than those that it has."""
+        for owner, row in sent.shares.items():
+            revision = sent.revisions[owner] if isinstance(sent, NodeOrders) else sent.revision
+            if revision > self.revisions.get(owner, 0):
+                self.shares[owner], self.revisions[owner] = dict(row), revision
+
     def obey(self, orders: NodeOrders) -> None:
-        for owner, row in orders.shares.items():
-            self.shares[owner] = dict(row)
+        self.take(orders)
         self.orders = max(self.orders, orders.number)
         for name, version in orders.load:
             self.models[name] = (*self.models.get(name, ()), version or "1")
@@ -109,8 +116,7 @@ class SmallCluster:
         self._sessions += 1
         id = f"{place.node}-{self._sessions:032x}"
         self.nodes[place.node].sessions[id] = SessionReport(id, owner, place.device, nbytes)
-        for name, row in place.shares.items():
-            self.nodes[place.node].shares[name] = dict(row)
+        self.nodes[place.node].take(place)
         return id
 
     def end(self, id: str) -> None:

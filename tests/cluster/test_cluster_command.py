@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from opbox_protocol.errors import BadRequestError
+from opbox_service.accounting.share_file import QuotaShare, ShareFile
 from opbox_service.cluster import ray_start
 from opbox_service.cluster.command import main
 from opbox_service.cluster.documents import OwnerQuotas
+from opbox_service.cluster.machine import gateway_variables
 from opbox_service.cluster.machine_record import MachineRecord, read_record, remove_record, write_record
-from opbox_service.cluster.node_reports import report_of
+from opbox_service.cluster.node_reports import Refusals, report_of
 from opbox_service.cluster.node_shares import NodeShares
-from opbox_service.cluster.owner_tokens import quotas_of, tokens_file
+from opbox_service.cluster.owner_tokens import quotas_of, tokens_file, usual_quotas
 from opbox_service.cluster.ray_start import RayPorts
 from opbox_service.cluster.scaling import Scaling
-from opbox_service.cluster.server_process import server_environment
+from opbox_service.cluster.server_process import server_environment, with_proxies
 from opbox_service.settings import Settings
 
 
@@ -98,6 +104,17 @@ def test_a_machine_without_a_cluster(
     remove_record(1)
 
 
+def test_a_stop_does_not_wait_for_a_process_whose_parent_has_not_looked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPBOX_RUNTIME_DIR", str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    write_record(MachineRecord("192.0.2.7:6379", "secret", process.pid))
+    assert main(["stop"]) == 0
+    assert capsys.readouterr().out == "stopped\n"
+    assert process.wait() == -signal.SIGTERM
+
+
 def test_a_tokens_file_is_made_from_the_settings(tmp_path: Path) -> None:
     path, fresh = tokens_file(Settings(), tmp_path)
     assert fresh.startswith("opbox_")
@@ -116,10 +133,52 @@ def test_shares_of_owners_with_quotas_begin_at_nothing(tmp_path: Path) -> None:
     shares = NodeShares(tmp_path / "shares.json", quotas)
     assert shares.of("ann").sessions == 0
     assert shares.of("bob").worker_seconds is None
-    shares.update({"ann": {"sessions": 3.0}})
+    shares.update({"ann": {"sessions": 3.0}}, {"ann": 7})
     assert shares.of("ann").sessions == 3
+    shares.update({"ann": {"sessions": 4.0}}, {"ann": 6})  # which was sent before, and comes late
+    assert shares.of("ann").sessions == 3
+    shares.update({"ann": {"sessions": 2.0}}, {"ann": 8})
+    assert shares.of("ann").sessions == 2
+    shares.clear()
+    assert shares.of("ann").sessions == 0
     with pytest.raises(BadRequestError):
         quotas_of('{"tokens": 1}', tmp_path)
+
+
+def test_owners_without_terms_begin_at_nothing_too(tmp_path: Path) -> None:
+    usual = OwnerQuotas(limits=usual_quotas(Settings(max_sessions=8, max_owner_seconds=60)))
+    assert usual.limits == {"sessions": 8.0, "worker_seconds": 60.0}
+    text = '{"tokens": [], "owners": {"ann": {"sessions": 4}, "bob": {"worker_seconds": 0}}}'
+    quotas = quotas_of(text, tmp_path, usual)
+    assert quotas["ann"].limits == {"sessions": 4.0, "worker_seconds": 60.0}
+    assert quotas["bob"].limits == {"sessions": 8.0}
+    shares = NodeShares(tmp_path / "shares.json", quotas, usual)
+    read = ShareFile(tmp_path / "shares.json")
+    assert read.of("ann") == read.of("cid") == QuotaShare(sessions=0, worker_seconds=0)
+    assert read.of("bob") == QuotaShare(sessions=0)
+    shares.update({"cid": {"sessions": 1.0, "worker_seconds": 7.5}}, {"cid": 1})
+    assert read.of("cid") == QuotaShare(sessions=1, worker_seconds=7.5)
+
+
+def test_a_refused_owner_is_reported_for_some_seconds() -> None:
+    refusals = Refusals()
+
+    def since(now: float, **counts: int) -> tuple[str, ...]:
+        rows = [{"owner": owner, "days": [{"refused": count}, {"refused": 9}]} for owner, count in counts.items()]
+        return refusals.since([*rows, {"owner": "new", "days": []}], now)
+
+    assert since(0.0, ann=0, bob=2) == ("bob",)
+    assert since(1.0, ann=1, bob=2) == ("ann", "bob")
+    assert since(5.5, ann=1, bob=0) == ("ann",)  # a new day
+    assert since(7.0, ann=1, bob=1) == ("bob",)
+
+
+def test_nodes_trust_the_gateway() -> None:
+    variables = gateway_variables("192.0.2.7")
+    assert json.loads(variables["OPBOX_TRUSTED_PROXIES"]) == ["127.0.0.1", "::1", "192.0.2.7"]
+    assert json.loads(gateway_variables("127.0.0.1")["OPBOX_TRUSTED_PROXIES"]) == ["127.0.0.1", "::1"]
+    settings = {"OPBOX_TRUSTED_PROXIES": '["192.0.2.7"]'}
+    assert with_proxies({"OPBOX_TRUSTED_PROXIES": '["10.0.0.0/8"]'}, settings) == '["10.0.0.0/8", "192.0.2.7"]'
 
 
 def test_a_report_of_a_servers_answers() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from opbox_protocol.errors import BadRequestError
-from opbox_service.cluster.controller import LOST_S, Controller
+from opbox_service.cluster.controller import LOST_S, STOPPING_S, Controller
 from opbox_service.cluster.documents import (
     GoneSession,
     ModelTerms,
@@ -38,11 +38,30 @@ def test_a_lost_nodes_session_says_why_and_where_it_goes_on() -> None:
     assert isinstance(gone, GoneSession)
     assert (gone.status, gone.moved) == (410, "")
     assert "node a was lost" in gone.reason
-    cluster.controller.move(session, "b-1", cluster.now)
+    cluster.controller.move(session, "b-0", "bob", cluster.now)
+    assert cluster.controller.where(session) == gone, "it is not bob's"
+    cluster.controller.move(session, "b-1", "ann", cluster.now)
     assert cluster.controller.where(session) == GoneSession(
         410, f"session {session}: node a was lost: it goes on as b-1", "b-1"
     )
     assert cluster.controller.directory().moved == {session: "b-1"}
+
+
+def test_an_owner_moves_a_session_before_its_node_counts_as_lost() -> None:
+    cluster = SmallCluster()
+    node = cluster.join("a", cpu=GIB)
+    session = cluster.open()
+    cluster.settle()
+    for owner in ("bob", ""):
+        cluster.controller.move(session, "b-1", owner, cluster.now)
+    cluster.controller.move("nobodys", "b-1", "", cluster.now)
+    assert cluster.controller.where(session) == "http://a:8000"
+    cluster.controller.move(session, "b-1", "ann", cluster.now)
+    cluster.settle()
+    assert not node.sessions
+    gone = cluster.controller.where(session)
+    assert isinstance(gone, GoneSession)
+    assert gone.moved == "b-1"
 
 
 def test_a_session_that_nobody_knows() -> None:
@@ -79,7 +98,7 @@ def test_a_node_that_comes_back_ends_what_goes_on_elsewhere() -> None:
     moved, stays = cluster.open(), cluster.open()
     cluster.settle()
     cluster.controller.lost("a", cluster.now)
-    cluster.controller.move(moved, "b-1", cluster.now)
+    cluster.controller.move(moved, "b-1", "ann", cluster.now)
     cluster.controller.join(node.info, cluster.now)
     cluster.settle()
     assert list(node.sessions) == [stays]
@@ -107,6 +126,41 @@ def test_a_drained_node_gets_nothing_and_says_when_it_is_empty() -> None:
     assert cluster.controller.directory().nodes["a"].state == "drained"
     cluster.controller.join(node.info, cluster.now)
     assert cluster.open().startswith("a-")
+
+
+def test_a_drained_nodes_sessions_go_on_elsewhere() -> None:
+    cluster = SmallCluster()
+    node = cluster.join("a", cpu=GIB)
+    session = cluster.open()
+    cluster.settle()
+    cluster.join("b", cpu=GIB)
+    cluster.controller.drain("a", cluster.now)
+    cluster.settle()
+    cluster.controller.leaving("a", cluster.now)
+    del cluster.nodes["a"]  # its server stops, and does not report
+    cluster.settle(int(LOST_S) + 5)
+    assert cluster.controller.directory().nodes["a"].state == "draining"
+    cluster.controller.left("a", cluster.now)
+    cluster.settle(int(STOPPING_S) + int(LOST_S) + 5)
+    assert cluster.controller.directory().nodes["a"].state == "drained"
+    gone = cluster.controller.where(session)
+    assert isinstance(gone, GoneSession)
+    assert (gone.status, "node a was drained" in gone.reason) == (410, True)
+    assert cluster.open().startswith("b-")
+    cluster.controller.join(node.info, cluster.now)
+    assert cluster.controller.directory().nodes["a"].state == "ready"
+
+
+def test_a_node_whose_stop_does_not_end_is_lost() -> None:
+    cluster = SmallCluster()
+    cluster.join("a", cpu=GIB)
+    cluster.open()
+    cluster.settle()
+    cluster.controller.drain("a", cluster.now)
+    cluster.controller.leaving("a", cluster.now)
+    del cluster.nodes["a"]
+    cluster.settle(int(STOPPING_S) + int(LOST_S) + 5)
+    assert cluster.controller.directory().nodes["a"].state == "lost"
 
 
 def test_a_drain_of_an_unknown_node() -> None:

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 import opbox as mx
+from opbox.http import HttpTransport
+from opbox.session_opening import open_session
 from opbox_protocol import wire
-from opbox_service.cluster.documents import ModelTerms, NodeReport, ReplicaReport
+from opbox_service.cluster.documents import ModelTerms, NodeReport, ReplicaReport, SessionReport
 from opbox_service.session_ids import node_of
 from tests.cluster.gateway_nodes import Box, GatewayThread
 from tests.contract.live import TOKENS, got
@@ -313,6 +315,23 @@ def test_a_session_goes_to_another_node_when_the_first_is_not_reached(mortal: Bo
     answer = mortal.ann.get("/v2")
     assert answer.status_code == 503
     assert "expected a node that answers" in answer.json()["error"]
+
+
+def test_a_client_says_which_session_it_goes_on_from(mortal: Box) -> None:
+    lost = mortal.ann.post("/v1/sessions", json={}).json()
+    id, name = lost["id"], lost["node"]
+    report = NodeReport({"cpu": 1 << 30}, (SessionReport(id, "ann", "cpu", 0),))
+    mortal.change(lambda: mortal.controller.report(name, report, 0.0))
+    mortal.change(lambda: mortal.controller.lost(name, 1.0))
+    opened = {}
+    for owner in ("bob", "ann"):  # it is not bob's
+        transport = HttpTransport(mortal.url, TOKENS[owner])
+        opened[owner] = open_session(transport, ["cpu"], id)
+        transport.close()
+        answer = mortal.ann.get(f"/v1/sessions/{id}")
+        assert answer.status_code == 410
+        assert answer.json()["detail"] == ({"moved": opened["ann"]["id"]} if owner == "ann" else {})
+    assert opened["ann"]["node"] != name
 
 
 def test_a_cluster_without_nodes_says_so(tmp_path: Path) -> None:

@@ -73,6 +73,48 @@ def test_a_share_that_was_taken_away_is_free_only_once_the_node_has_the_lower_on
     assert cluster.controller.shares.allowed("ann", "sessions") == 8
 
 
+def test_a_push_that_comes_late_does_not_raise_a_share_again() -> None:
+    cluster = cluster_of("a", sessions=8)
+    wish = cluster.wish()
+    place = cluster.controller.place(wish, cluster.now)
+    assert isinstance(place, PlacedSession)
+    assert place.shares["ann"]["sessions"] >= 1
+    cluster.controller.cancel(wish.id, cluster.now)
+    cluster.settle(3)
+    node = cluster.nodes["a"]
+    assert node.shares["ann"]["sessions"] == 0
+    node.take(place)
+    assert node.shares["ann"]["sessions"] == 0
+
+
+def test_who_was_refused_on_a_node_gets_a_share_there() -> None:
+    cluster = cluster_of("ab", sessions=3)
+    cluster.nodes["b"].refused.add("ann")
+    cluster.settle()
+    assert cluster.nodes["b"].shares["ann"]["sessions"] == 1
+    cluster.settle(3)
+    assert cluster.nodes["b"].shares["ann"]["sessions"] == 0
+
+
+def test_a_controller_that_died_gives_all_shares_anew() -> None:
+    cluster = cluster_of("a", sessions=4)
+    cluster.open()
+    cluster.settle(2)
+    state = cluster.controller.dump()
+    cluster.open()
+    cluster.settle()
+    node = cluster.nodes["a"]
+    had = node.shares["ann"]["sessions"], node.orders, node.revisions["ann"]
+    cluster.controller = Controller.load(state)
+    cluster.controller.resume(cluster.now)
+    assert cluster.controller.shares.unconfirmed("ann", "a") > had[1]
+    cluster.settle()
+    assert node.revisions["ann"] > had[2]
+    cluster.settle()
+    assert node.shares["ann"]["sessions"] == cluster.controller.shares.shares("ann", "a")["sessions"]
+    assert not cluster.controller.shares.unconfirmed("ann", "a")
+
+
 def test_without_pushes_a_session_waits_until_its_node_has_the_share() -> None:
     cluster = cluster_of("a", pushes=False, sessions=16)
     wish = cluster.wish()
@@ -159,7 +201,7 @@ def test_the_sum_never_exceeds_the_quota_by_more_than_the_lost_nodes_share(
             place = cluster.controller.place(wish, cluster.now)
             if isinstance(place, PlacedSession):
                 there = cluster.nodes[place.node]
-                there.shares.update({owner: dict(row) for owner, row in place.shares.items()})
+                there.take(place)
                 if sessions_of(there, "ann") < there.shares["ann"]["sessions"]:
                     cluster.start(place)
                 else:  # somebody has opened one there without asking, and the node refuses
@@ -178,7 +220,7 @@ def test_the_sum_never_exceeds_the_quota_by_more_than_the_lost_nodes_share(
             cut_off.add(name)
         elif action == "join" and name in cut_off:
             cut_off.remove(name)
-            node.sessions, node.shares, on_their_way[name] = {}, {}, []
+            node.sessions, node.shares, node.revisions, on_their_way[name] = {}, {}, {}, []
             cluster.controller.join(node.info, cluster.now)
         counted = sum(sessions_of(node, "ann") for name, node in cluster.nodes.items() if name not in cut_off)
         assert counted <= limit

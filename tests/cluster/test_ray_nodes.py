@@ -9,11 +9,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.cluster.ray_cluster import TOKENS, Nodes, call, nodes_in, until
+from tests.cluster.ray_cluster import TOKENS, USUAL, Nodes, call, nodes_in, opened, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
 
@@ -53,8 +54,7 @@ def test_each_node_serves_with_the_same_owners_and_its_own_name(nodes: Nodes) ->
     for name in "abc":
         row = nodes.status(name)
         assert row["devices"]["cpu"]["bytes"] == 64 << 20
-        status, session = call(row["url"], "POST", "/v1/sessions", {}, owner="bob")
-        assert status == 201
+        session = opened(row["url"], "bob")
         assert session["id"].startswith(f"{name}-")
         until(lambda name=name: nodes.status(name)["sessions"] == 1, "the session is reported")
         assert call(row["url"], "DELETE", f"/v1/sessions/{session['id']}", owner="bob")[0] == 200
@@ -75,7 +75,7 @@ def test_sessions_are_placed_over_the_nodes(nodes: Nodes) -> None:
 
 def test_a_controller_that_is_killed_has_its_state_again(nodes: Nodes) -> None:
     url = nodes.status("b")["url"]
-    _, session = call(url, "POST", "/v1/sessions", {})
+    session = opened(url)
     until(lambda: nodes.ask("where", session["id"]) == url, "the controller knows the session")
     pid = nodes.ask("begin")
     os.kill(pid, signal.SIGKILL)
@@ -157,6 +157,23 @@ def test_a_quota_holds_for_all_nodes_together(nodes: Nodes) -> None:
         assert call(url, "DELETE", f"/v1/sessions/{session}", owner="bob")[0] == 200
 
 
+def test_owners_without_terms_have_the_usual_quota_over_all_nodes(nodes: Nodes) -> None:
+    """It is a server's OPBOX_MAX_SESSIONS, and each node alone would allow as many."""
+    from opbox_service.cluster.documents import PlacedSession, Refused
+
+    numbers = range(600, 600 + int(USUAL["sessions"]))
+
+    def refused() -> Any:
+        """The answer for one more than there may be; some wait until nodes have told what they do not use."""
+        places = [nodes.place(number, "dan", 1 << 20) for number in numbers]
+        more = nodes.place(650, "dan", 1 << 20)
+        return all(isinstance(place, PlacedSession) for place in places) and isinstance(more, Refused) and more
+
+    assert "expected at most 12 of an owner on all nodes together" in until(refused, "the quota is used up").reason
+    for number in [*numbers, 650]:
+        nodes.ask("cancel", f"{number:032x}")
+
+
 def test_a_node_without_the_token_is_refused(nodes: Nodes, tmp_path: Path) -> None:
     from opbox_protocol.errors import BadRequestError
     from opbox_service.cluster.machine_record import new_ray_token
@@ -184,7 +201,7 @@ def test_a_drained_node_gets_nothing_new(nodes: Nodes) -> None:
 def test_the_death_of_a_node_is_noticed(nodes: Nodes) -> None:
     """Last, as the node stays dead."""
     row = nodes.status("c")
-    _, session = call(row["url"], "POST", "/v1/sessions", {})
+    session = opened(row["url"])
     until(lambda: nodes.ask("where", session["id"]) == row["url"], "the controller knows the session")
     nodes.kill_node("c")
     gone = until(lambda: not isinstance(answer := nodes.ask("where", session["id"]), str) and answer, "it is lost")

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,7 +44,7 @@ def cluster() -> None:
 
 
 _node_port = click.option(
-    "--node-port", type=click.IntRange(0, 65_535), default=8001, show_default=True, help="Port of its server; 0: free."
+    "--node-port", type=click.IntRange(0, 65_535), default=8002, show_default=True, help="Port of its server; 0: free."
 )
 _ray_ports = click.option(
     "--ray-ports",
@@ -176,13 +177,22 @@ def stop() -> None:
         ) from None
     until = time.monotonic() + STOP_S
     while time.monotonic() < until:
-        try:
-            os.kill(record.pid, 0)
-        except ProcessLookupError:
+        if _has_ended(record.pid):
             print("stopped")
             return
         time.sleep(0.2)
     raise BadRequestError(f"opbox cluster: expected an end within {STOP_S:g} s, got none: process {record.pid} runs")
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process has ended, also one that its parent has not waited for yet."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except ProcessLookupError:
+        return True
+    except OSError:  # it ended meanwhile, or this system has no /proc
+        return False
 
 
 def _ask(method: str, *arguments: object) -> Any:

@@ -31,12 +31,16 @@ from .quotas import UNLIMITED, QuotaShares
 from .replicas import Replicas
 from .session_places import ABANDONED_S, Outcome, SessionPlaces
 
-__all__ = ["ABANDONED_S", "LOST_S", "PENDING_S", "Controller", "Outcome"]
+__all__ = ["ABANDONED_S", "LOST_S", "PENDING_S", "STOPPING_S", "Controller", "Outcome"]
 
 LOST_S = 10.0
 """Seconds without a report after which a node counts as lost."""
 PENDING_S = 20.0
 """Seconds for which a place is reserved for a session that is not reported yet."""
+STOPPING_S = 60.0
+"""Seconds that a node's server may take to stop, in which it does not count as lost."""
+SKIPPED = 1 << 20
+"""More orders than a node gets in the time of which a controller that died leaves no state."""
 FORMAT = 1
 """Format of `dump`; grows when an older opbox could not read it."""
 
@@ -135,7 +139,9 @@ class Controller:
 
     def lost(self, name: str, now: float) -> None:
         """Declare a node dead: its sessions are gone, its replicas go elsewhere."""
-        if self._lose([name], now):
+        node = self.nodes.get(name)
+        if node is not None and node.state != "lost":
+            self._lose([name], now)
             self._changed(now)
 
     def drain(self, name: str, now: float) -> None:
@@ -150,6 +156,27 @@ class Controller:
             self.places.remove(node)
             self._changed(now)
 
+    def leaving(self, name: str, now: float) -> None:
+        """Take note that a draining node's server stops, which may take STOPPING_S; it does not report meanwhile."""
+        node = self.nodes.get(name)
+        if node is not None and node.state == "draining":
+            node.reported = now + STOPPING_S
+
+    def left(self, name: str, now: float) -> None:
+        """Take note that a draining node's server has stopped: its sessions go on elsewhere from their checkpoints."""
+        node = self.nodes.get(name)
+        if node is not None:
+            self._forget(node, f"node {name} was drained", now)
+            self._set_state(node, "drained")
+            self._changed(now)
+
+    def resume(self, now: float) -> None:
+        """Go on from a state that may be older than what nodes were told, after a time in which nobody could report."""
+        for name, node in self.nodes.items():
+            node.reported = now
+            node.number += SKIPPED
+            self.shares.resume(name, node.number)
+
     def tick(self, now: float) -> list[str]:
         """Do what time brings: nodes that do not report are lost, wishes and places expire, models get replicas.
 
@@ -162,8 +189,12 @@ class Controller:
                     node.reported = max(node.reported, now - self.lost_s / 2)
         self._ticked = now
         heard = now - self._behind  # a report that came later may wait
-        late = [name for name, node in self.nodes.items() if heard - node.reported > self.lost_s]
-        late = self._lose(late, now)
+        late = [
+            name
+            for name, node in self.nodes.items()
+            if node.state in ("ready", "draining") and heard - node.reported > self.lost_s
+        ]
+        self._lose(late, now)
         self.places.expire(now)
         self._forget_lost(now)
         self._changed(now, served=not late)
@@ -188,9 +219,15 @@ class Controller:
             return node.info.url
         return self._directories.gone(session_id)
 
-    def move(self, session_id: str, new_id: str, now: float) -> None:
-        """Record that a lost session goes on as another; should its node come back, it ends it there."""
-        self._directories.move(session_id, new_id, now)
+    def move(self, session_id: str, new_id: str, owner: str, now: float) -> None:
+        """Record that a lost session goes on as another; should its node come back, it ends it there.
+
+        Nothing happens where the owner has no such session.
+        """
+        name = self._directories.node_of(session_id)
+        session = self.nodes[name].sessions.get(session_id) if name in self.nodes else None
+        if owner and owner == (session.owner if session is not None else self._directories.owner_of(session_id)):
+            self._directories.move(session_id, new_id, now)
 
     def directory(self, since: int = -1) -> Directory:
         """What gateways have to know. Where nothing has changed since that version, it is the same object."""
@@ -237,7 +274,9 @@ class Controller:
         load, unload = self.replicas.orders(name)
         unload += self.replicas.forgotten(report)
         end = tuple(id for id in node.sessions if self._directories.is_moved(id))
-        orders = NodeOrders(node.number, shares, load, unload, end, draining=node.state in ("draining", "drained"))
+        revisions = {owner: self.shares.revision(owner, name) for owner in shares}
+        draining = node.state in ("draining", "drained") and not self.replicas.is_on(name)
+        orders = NodeOrders(node.number, shares, revisions, load, unload, end, draining)
         node.number += 1
         return orders
 
@@ -250,22 +289,17 @@ class Controller:
         node.state = state
         self._directories.node(node.info.name, node.info.url, state)
 
-    def _lose(self, names: list[str], now: float) -> list[str]:
-        """Forget what is on nodes, and return those that are newly lost; `_changed` does the rest, once for all."""
-        lost = []
+    def _lose(self, names: list[str], now: float) -> None:
+        """Forget what is on nodes; `_changed` does the rest, once for all of them."""
         for name in names:
-            node = self.nodes.get(name)
-            if node is not None and node.state != "lost":
-                self._forget(node, f"node {name} was lost", now)
-                self._set_state(node, "lost")
-                lost.append(name)
-        return lost
+            self._forget(self.nodes[name], f"node {name} was lost", now)
+            self._set_state(self.nodes[name], "lost")
 
     def _forget(self, node: ClusterNode, reason: str, now: float) -> None:
         """Forget all that was on a node."""
         name = node.info.name
-        for id in node.sessions:
-            self._directories.lost(id, reason, now)
+        for id, session in node.sessions.items():
+            self._directories.lost(id, session.owner, reason, now)
         self.places.opened(pending.wish for pending in node.pending())
         node.sessions, node.claims, node.replicas = {}, {}, {}
         self.places.remove(node)

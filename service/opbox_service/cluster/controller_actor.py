@@ -14,14 +14,15 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from opbox_protocol.errors import BadRequestError, NotFoundError
 
-from .controller import Controller
+from .controller import STOPPING_S, Controller
+from .controller_options import ControllerOptions
 from .documents import (
     Directory,
     NodeInfo,
@@ -31,6 +32,7 @@ from .documents import (
     PlacedSession,
     Refused,
     SessionWish,
+    Shares,
     Waiting,
     kind_of,
 )
@@ -40,7 +42,7 @@ from .owner_tokens import quotas_of
 from .ray_nodes import RayNode, end_actor, find_actor, name_for, ray_nodes, request_nodes, start_actor
 from .scaling import Scaling
 
-__all__ = ["ControllerActor", "ControllerOptions"]
+__all__ = ["ControllerActor"]
 
 TICK_S = 0.5
 LOOK_S = 1.0
@@ -53,25 +55,6 @@ APPLY_S = 10.0
 STOP_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerOptions:
-    """What a cluster is started with.
-
-    Attributes:
-        folder: for the controller's state.
-        tokens_file: on the head's machine; all nodes get its text, again when it changes. "": none.
-        every_node: whether opbox serves on each of Ray's nodes, or on those alone that `opbox cluster` started.
-        settings: variables of the nodes' servers, where a node's own environment has none.
-        idle_s: with `every_node`, seconds after which a node without sessions is given back to the autoscaler.
-    """
-
-    folder: str
-    tokens_file: str = ""
-    every_node: bool = False
-    settings: Mapping[str, str] = field(default_factory=dict)
-    idle_s: float = 600.0
-
-
 async def _listens(url: str) -> bool:
     """Return whether something listens at a URL."""
     parts = urlsplit(url)
@@ -81,6 +64,11 @@ async def _listens(url: str) -> bool:
         return False
     writer.close()
     return True
+
+
+def push_of(place: PlacedSession, owner: str) -> tuple[Shares, Mapping[str, int], int]:
+    """Return what `NodeActor.apply` takes of a place of an owner's."""
+    return place.shares, {owner: place.revision}, place.number
 
 
 @dataclass(slots=True)
@@ -106,7 +94,8 @@ class ControllerActor:
     def __init__(self, options: ControllerOptions) -> None:
         self._options = options
         self._state_file = Path(options.folder) / "controller.json"
-        self._controller = Controller(pushes=True)
+        self._usual = OwnerQuotas(limits=options.usual)
+        self._controller = Controller(self._usual, pushes=True)
         self._members: dict[str, _Member] = {}
         self._saved = b""
         self._tokens, self._tokens_time = "", -1
@@ -156,6 +145,18 @@ class ControllerActor:
         """Note that a node's server has died; it is started again, without its sessions."""
         self._controller.lost(name, time.time())
 
+    async def leaving(self, name: str) -> None:
+        """Note that a draining node's server begins to stop."""
+        self._controller.leaving(name, now := time.time())
+        if name in self._members:
+            self._members[name].seen = now + STOPPING_S
+
+    async def left(self, name: str) -> None:
+        """Note that a draining node's server has stored its sessions' checkpoints, and ended."""
+        self._controller.left(name, time.time())
+        if name in self._members:
+            self._members[name].info = self._members[name].report = None
+
     async def place(self, wish: SessionWish) -> PlacedSession | Waiting | Refused:
         """Return where a session goes; once it is returned, the node goes by the owner's new share."""
         await self.begin()
@@ -164,12 +165,16 @@ class ControllerActor:
             member = self._members.get(answer.node)
             if member is not None and member.actor is not None:
                 with contextlib.suppress(Exception):  # the node then refuses, or is lost: both are told to the client
-                    await asyncio.wait_for(member.actor.apply.remote(answer.shares, answer.number), APPLY_S)
+                    await asyncio.wait_for(member.actor.apply.remote(*push_of(answer, wish.owner)), APPLY_S)
         return answer
 
     async def cancel(self, wish: str) -> None:
         """Forget a wish, or give its place back."""
         self._controller.cancel(wish, time.time())
+
+    async def move(self, session: str, new: str, owner: str) -> None:
+        """Note that a lost session of an owner's goes on as another."""
+        self._controller.move(session, new, owner, time.time())
 
     async def where(self, session: str) -> Any:
         """Return what `Controller.where` does."""
@@ -280,7 +285,7 @@ class ControllerActor:
         now = time.time()
         alive = {node.id for node in nodes}
         for name in [name for name, member in self._members.items() if member.ray_id not in alive]:
-            self._lose(name)
+            self._controller.lost(name, time.time())
             del self._members[name]
         demand: Counter[str] = Counter()
         for device, waiting in self._controller.demand().items():
@@ -307,7 +312,7 @@ class ControllerActor:
         """Start a node's actor, and watch it until it ends."""
         member = self._members[name]
         try:
-            arguments = (node, name, self._options.settings, self._tokens)
+            arguments = (node, name, self._options.settings, self._tokens, self._usual)
             member.actor = await asyncio.to_thread(find_actor, name) or await asyncio.to_thread(start_actor, *arguments)
             member.pid = await member.actor.start.remote()
             await member.actor.watch.remote()
@@ -359,7 +364,7 @@ class ControllerActor:
             if changed != self._tokens_time:
                 text, self._tokens_time = path.read_text(), changed
                 try:
-                    self._controller.set_quotas(OwnerQuotas(), quotas_of(text, path))
+                    self._controller.set_quotas(self._usual, quotas_of(text, path, self._usual))
                     self._tokens = text
                 except BadRequestError as error:
                     print(f"opbox cluster: the last tokens hold: {error}", flush=True)
@@ -380,8 +385,7 @@ class ControllerActor:
         with contextlib.suppress(FileNotFoundError):
             whole = json.loads(self._state_file.read_text())
             self._controller = Controller.load(base64.b64decode(whole["controller"]))
-            for known in self._controller.nodes.values():
-                known.reported = time.time()  # nobody could report to a controller that was dead
+            self._controller.resume(time.time())
             alive = {node.id: node for node in ray_nodes()}
             for name, ray_id in whole["members"].items():
                 if ray_id in alive:

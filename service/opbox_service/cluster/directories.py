@@ -32,7 +32,7 @@ class Directories:
         self._nodes: dict[str, DirectoryNode] = {}
         self._models: dict[str, tuple[str, ...]] = {}
         self._sessions: dict[str, str] = {}
-        self._lost: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._lost: OrderedDict[str, tuple[str, str, float]] = OrderedDict()
         self._moved: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._now: Directory | None = None
 
@@ -70,10 +70,10 @@ class Directories:
         """Remove a session that its node reports no longer."""
         self._sessions.pop(session_id, None)
 
-    def lost(self, session_id: str, reason: str, now: float) -> None:
-        """Record why a session is gone."""
+    def lost(self, session_id: str, owner: str, reason: str, now: float) -> None:
+        """Record why a session is gone, and whose it was."""
         self._sessions.pop(session_id, None)
-        self._lost[session_id] = reason, now
+        self._lost[session_id] = owner, reason, now
         while len(self._lost) > MAX_REMEMBERED:
             self._lost.popitem(last=False)
 
@@ -83,6 +83,10 @@ class Directories:
         while len(self._moved) > MAX_REMEMBERED:
             self._moved.popitem(last=False)
         self._change()
+
+    def owner_of(self, session_id: str) -> str:
+        """Whose a lost session was; "" if it is not known to be lost."""
+        return self._lost.get(session_id, ("", "", 0.0))[0]
 
     def is_moved(self, session_id: str) -> bool:
         """Whether it goes on as another."""
@@ -97,7 +101,7 @@ class Directories:
     def gone(self, session_id: str) -> GoneSession:
         """Why a session is on no node."""
         moved = self._moved.get(session_id, ("", 0.0))[0]
-        reason = self._lost.get(session_id, ("", 0.0))[0]
+        reason = self._lost.get(session_id, ("", "", 0.0))[1]
         name = node_of(session_id) or ""
         node = self._nodes.get(name)
         if not reason and node is not None and node.state == "lost":
@@ -110,7 +114,7 @@ class Directories:
 
     def expire(self, now: float) -> None:
         """Forget what was lost long ago."""
-        while self._lost and now - next(iter(self._lost.values()))[1] > REMEMBERED_S:
+        while self._lost and now - next(iter(self._lost.values()))[2] > REMEMBERED_S:
             self._lost.popitem(last=False)
         while self._moved and now - next(iter(self._moved.values()))[1] > REMEMBERED_S:
             self._moved.popitem(last=False)
@@ -127,7 +131,7 @@ class Directories:
         return {
             "version": self._version,
             "models": {name: list(nodes) for name, nodes in sorted(self._models.items())},
-            "lost": [[id, reason, when] for id, (reason, when) in self._lost.items()],
+            "lost": [[id, *row] for id, row in self._lost.items()],
             "moved": [[id, new, when] for id, (new, when) in self._moved.items()],
         }
 
@@ -136,7 +140,7 @@ class Directories:
         """The directories that had this state, without nodes and sessions."""
         directories = cls()
         directories._models = {name: tuple(nodes) for name, nodes in state["models"].items()}
-        directories._lost.update((id, (reason, when)) for id, reason, when in state["lost"])
+        directories._lost.update((id, (owner, reason, when)) for id, owner, reason, when in state["lost"])
         directories._moved.update((id, (new, when)) for id, new, when in state["moved"])
         return directories
 

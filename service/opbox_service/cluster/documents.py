@@ -132,16 +132,19 @@ class NodeOrders:
     Attributes:
         number: of these orders; the node's next report says it back once they are in force.
         shares: owners' new shares here, in place of those they had; owners that are not listed keep theirs.
+        revisions: by owner of `shares`, the share's number; one that is not greater than the owner's last is older.
         load: (model, version) to load, "" for the version that its model.toml says.
         unload: (model, version) to unload; "" for all.
         end: ids of sessions to end, as they go on elsewhere.
-        draining: whether it takes no new sessions, and stores checkpoints of those that it has.
+        draining: whether it gets nothing new, and no replica is needed there: once all its sessions are such as store
+            checkpoints, its server may stop, which stores them.
         full: whether the next report has to have everything, as the controller does not know what this one is based on.
         rejoin: whether the controller does not know it: it has to join again, and send all shares' use anew.
     """
 
     number: int = 0
     shares: Shares = field(default_factory=dict)
+    revisions: Mapping[str, int] = field(default_factory=dict)
     load: tuple[tuple[str, str], ...] = ()
     unload: tuple[tuple[str, str], ...] = ()
     end: tuple[str, ...] = ()
@@ -187,6 +190,7 @@ class PlacedSession:
         shares: the owner's new share there, which has to reach the node before the session is opened; empty when the
             node has it already.
         number: of the orders that the node has reported in force; `shares` alone do not bring it to another.
+        revision: of the share; see NodeOrders.
     """
 
     node: str
@@ -194,6 +198,7 @@ class PlacedSession:
     device: str
     shares: Shares = field(default_factory=dict)
     number: int = 0
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from opbox import token_store
 from opbox_protocol.errors import NotReadyError
 
 from ..settings import SECRETS, Settings
+from .controller_options import ControllerOptions
 from .machine_record import MachineRecord, new_ray_token, remove_record, write_record
 from .node_actor import CONTROLLER
-from .owner_tokens import tokens_file
+from .owner_tokens import tokens_file, usual_quotas
 from .ray_start import NAMESPACE, RayPorts, RayProcess, check_ray, connect, own_address, ray_environment
 
 __all__ = ["call_controller", "join_cluster", "serve_on_ray", "start_head"]
@@ -53,7 +56,10 @@ def start_head(settings: Settings, node_port: int, ports: RayPorts, cpus: int | 
         try:
             connect(ray_process.address, token)
             ended.catch()
-            begin_controller(folder, tokens, _ray_id(node_name))
+            options = ControllerOptions(
+                str(folder), str(tokens), usual_quotas(settings), settings=gateway_variables(settings.host)
+            )
+            begin_controller(options, _ray_id(node_name))
             node = _await_node(_ray_id(node_name), ray_process, ended)
             gateway = GatewayProcess(settings, ray_process.address, token, tokens)
             url = gateway.start() or node["url"]
@@ -107,7 +113,11 @@ def serve_on_ray(settings: Settings) -> None:
         import ray
 
         ray_id = ray.get_runtime_context().get_node_id()
-        begin_controller(folder, tokens, ray_id, every_node=True, settings=settings_variables(settings))
+        variables = settings_variables(settings) | gateway_variables(settings.host)
+        begin_controller(
+            ControllerOptions(str(folder), str(tokens), usual_quotas(settings), every_node=True, settings=variables),
+            ray_id,
+        )
         node = _await_node(ray_id, None, ended)
         address = ray.get_runtime_context().gcs_address
         token = os.environ.get("RAY_AUTH_TOKEN", "")
@@ -125,16 +135,13 @@ def serve_on_ray(settings: Settings) -> None:
             remove_record(os.getpid())
 
 
-def begin_controller(
-    folder: Path, tokens: Path, ray_id: str, *, every_node: bool = False, settings: Mapping[str, str] | None = None
-) -> Any:
+def begin_controller(options: ControllerOptions, ray_id: str) -> Any:
     """Start the controller's actor on the Ray node `ray_id`, unless the cluster has one; its handle."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from .controller_actor import ControllerActor, ControllerOptions
+    from .controller_actor import ControllerActor
 
-    options = ControllerOptions(str(folder), str(tokens), every_node, settings or {})
     actor = (
         ray.remote(ControllerActor)
         .options(
@@ -247,8 +254,27 @@ def settings_variables(settings: Settings) -> dict[str, str]:
     return {f"OPBOX_{name.upper()}": _text(value) for name, value in rows.items() if value is not None}
 
 
+def gateway_variables(host: str) -> dict[str, str]:
+    """Return the variables by which nodes' servers trust the gateway, which is on the machine of this address.
+
+    Example:
+        >>> gateway_variables("192.0.2.7")
+        {'OPBOX_TRUSTED_PROXIES': '["127.0.0.1", "::1", "192.0.2.7"]'}
+    """
+    usual = Settings.model_fields["trusted_proxies"].default
+    return {"OPBOX_TRUSTED_PROXIES": json.dumps([*usual, *_addresses(own_address(host), usual)])}
+
+
+def _addresses(host: str, known: Sequence[str]) -> list[str]:
+    """The addresses of a host, in order, without those that are known."""
+    try:
+        rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return sorted({str(row[4][0]).partition("%")[0] for row in rows} - set(known))
+
+
 def _text(value: Any) -> str:
-    import json
 
     return value if isinstance(value, str) else json.dumps(value)
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,12 +19,13 @@ from opbox import token_store
 from opbox_protocol import routes
 from opbox_protocol.errors import NotReadyError
 
-from .documents import NodeInfo, NodeOrders, NodeReport, Shares
+from .documents import NodeInfo, NodeOrders, NodeReport, OwnerQuotas, Shares
 from .machine_record import write_private
-from .node_reports import ServerApi, devices_of, report_of
+from .node_reports import Refusals, ServerApi, devices_of, report_of
 from .node_shares import NodeShares
 from .owner_tokens import quotas_of
-from .server_process import ServerProcess
+from .quotas import UNLIMITED
+from .server_process import TRUSTED, ServerProcess, with_proxies
 
 __all__ = ["CONTROLLER", "NodeActor", "digest_of"]
 
@@ -32,7 +34,7 @@ CONTROLLER = "opbox-controller"
 REPORT_S = 1.0
 CALL_S = 15.0
 """Seconds for an answer of the controller, after which a report is given up: the next one has newer figures."""
-PORT = "8001"
+PORT = "8002"
 
 
 def digest_of(text: str) -> str:
@@ -48,9 +50,12 @@ class NodeActor:
         settings: of the server, where the environment of this node has none: {"OPBOX_DEVICE": "cpu"}.
         tokens: text of the tokens file that all nodes have.
         host: address to listen on, where the environment has no OPBOX_HOST.
+        usual: quotas over all nodes of owners who have no terms of their own.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, str], tokens: str, host: str) -> None:
+    def __init__(
+        self, name: str, settings: Mapping[str, str], tokens: str, host: str, usual: OwnerQuotas = UNLIMITED
+    ) -> None:
         self._name = name
         self._folder = token_store.folder() / f"node-{name}"
         self._tokens_file = self._folder / "tokens.json"
@@ -62,14 +67,19 @@ class NodeActor:
         fixed["OPBOX_TOKENS_FILE"] = str(self._tokens_file) if tokens else ""
         shares_file = self._folder / "quota-shares.json"
         fixed["OPBOX_QUOTA_SHARES_FILE"] = str(shares_file)
-        self._shares = NodeShares(shares_file, quotas_of(tokens, self._tokens_file))
+        self._usual = usual
+        self._shares = NodeShares(shares_file, quotas_of(tokens, self._tokens_file, usual), usual)
         if tokens:
             write_private(self._tokens_file, tokens)
+        own |= {name: text for name in [TRUSTED] if (text := with_proxies(own, settings))}
         self._server = ServerProcess({**defaults, **own, **fixed}, self._folder)
         self._controller: Any = None
         self._joined = ""
         self._number = 0
+        self._refusals = Refusals()
         self._api: ServerApi | None = None
+        self._stores = bool({**settings, **own}.get("OPBOX_STORE_URL"))
+        self._may_leave = self._leaves = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._error = ""
 
@@ -94,10 +104,10 @@ class NodeActor:
             "log": str(self._server.log),
         }
 
-    async def apply(self, shares: Shares, number: int) -> None:
-        """Give owners new shares of their quotas; once this returns, the server goes by them."""
+    async def apply(self, shares: Shares, revisions: Mapping[str, int], number: int) -> None:
+        """Give owners new shares of their quotas; once this returns, the server goes by them, or by newer ones."""
         if shares:
-            await asyncio.to_thread(self._shares.update, shares)
+            await asyncio.to_thread(self._shares.update, shares, revisions)
         self._number = max(self._number, number)
 
     async def stop(self) -> None:
@@ -126,6 +136,9 @@ class NodeActor:
     async def _report(self) -> None:
         url = self._server.url
         if url is None:
+            if self._leaves:
+                await self._call("left", self._name)
+                self._leaves, self._joined = False, ""
             if self._joined:  # its sessions are gone
                 self._joined = ""
                 await self._call("server_lost", self._name)
@@ -138,19 +151,26 @@ class NodeActor:
         if tokens is not None:
             write_private(self._tokens_file, tokens)
             self._digest = digest_of(tokens)
-            self._shares.replace(quotas_of(tokens, self._tokens_file))
+            self._shares.replace(quotas_of(tokens, self._tokens_file, self._usual))
         await self._carry_out(orders, self._api)
 
     async def _join(self, api: ServerApi) -> None:
         rows = (await asyncio.to_thread(api.get, routes.DEVICES))["devices"]
         info = NodeInfo(self._name, api.url, devices_of(rows), version("opbox-service"))
         self._number = 0
+        await asyncio.to_thread(self._shares.clear)
         await self._call("join", info)
         self._joined = api.url
 
     def _read(self, api: ServerApi) -> NodeReport:
-        report = report_of(*map(api.get, (routes.DEVICES, routes.ADMIN_SESSIONS, routes.MODELS, routes.ADMIN_USAGE)))
-        return replace(report, orders=self._number)
+        paths = routes.DEVICES, routes.ADMIN_SESSIONS, routes.MODELS, routes.ADMIN_USAGE
+        number = self._number
+        devices, sessions, models, usage = map(api.get, paths)
+        # Only by a store can other nodes go on from what this one saves.
+        rows = sessions["sessions"]
+        self._may_leave = self._stores and bool(rows) and all(row.get("checkpoint") for row in rows)
+        refused = self._refusals.since(usage["owners"], time.monotonic())
+        return replace(report_of(devices, sessions, models, usage), refused=refused, orders=number)
 
     async def _call(self, method: str, *arguments: object) -> Any:
         if self._controller is None:
@@ -163,7 +183,12 @@ class NodeActor:
         if orders.rejoin:
             self._joined = ""
             return
-        await self.apply(orders.shares, orders.number)
+        await self.apply(orders.shares, orders.revisions, orders.number)
+        if orders.draining and self._may_leave:
+            await self._call("leaving", self._name)
+            self._leaves = True
+            await self._server.stop()
+            return
         if orders.load or orders.unload or orders.end:
             self._begin(asyncio.to_thread(self._do, ServerApi(api.url, self._server.token, 600), orders))
 

@@ -13,11 +13,15 @@ from opbox_protocol.errors import NotReadyError
 
 from .documents import NodeReport, ReplicaReport, SessionReport
 
-__all__ = ["ServerApi", "devices_of", "report_of"]
+__all__ = ["Refusals", "ServerApi", "devices_of", "report_of"]
 
 READY = "READY"
 ANSWER_S = 10.0
 """Seconds without an answer after which a server counts as hung; on a busy machine an answer may take some."""
+
+
+REFUSED_S = 5.0
+"""Seconds for which a refused owner's share stays larger than its use, so that another try is admitted."""
 
 
 class ServerApi:
@@ -29,7 +33,7 @@ class ServerApi:
         timeout_s: maximum seconds of silence.
 
     Example:
-        >>> ServerApi("http://127.0.0.1:8001", token).get("/v2")["version"]  # doctest: +SKIP
+        >>> ServerApi("http://127.0.0.1:8002", token).get("/v2")["version"]  # doctest: +SKIP
         '0.1.0'
     """
 
@@ -89,6 +93,35 @@ class ServerApi:
     def end(self, session: str) -> None:
         """End a session."""
         self.call("DELETE", routes.ADMIN_SESSION.format(id=quote(session, safe="")))
+
+
+class Refusals:
+    """Owners whom a quota refused of late, by the counts of `GET /v1/admin/usage`.
+
+    Example:
+        >>> refusals = Refusals()
+        >>> refusals.since([{"owner": "ann", "days": [{"refused": 1}]}], 0.0)
+        ('ann',)
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._until: dict[str, float] = {}
+
+    def since(self, rows: Iterable[Mapping[str, Any]], now: float) -> tuple[str, ...]:
+        """Return the owners who were refused in the last REFUSED_S seconds.
+
+        Args:
+            rows: of owners.
+            now: seconds of a clock.
+        """
+        for row in rows:
+            owner, count = row["owner"], sum(day["refused"] for day in row["days"][:1])
+            if count > self._counts.get(owner, 0):
+                self._until[owner] = now + REFUSED_S
+            self._counts[owner] = count
+        self._until = {owner: until for owner, until in self._until.items() if until > now}
+        return tuple(sorted(self._until))
 
 
 def devices_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -6,14 +6,16 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..accounting.accounts import Accounts
 from ..api.token_files import parse_tokens, read_token
 from ..owner_terms import DEFAULT_OWNER, SCOPES, Token
 from ..settings import Settings
 from ..token_hashes import new_token, sha256_of
 from .documents import QUOTAS, OwnerQuotas
 from .machine_record import write_private
+from .quotas import UNLIMITED
 
-__all__ = ["quotas_of", "tokens_file"]
+__all__ = ["quotas_of", "tokens_file", "usual_quotas"]
 
 
 def tokens_file(settings: Settings, folder: Path) -> tuple[Path, str]:
@@ -38,8 +40,25 @@ def tokens_file(settings: Settings, folder: Path) -> tuple[Path, str]:
     return path, fresh
 
 
-def quotas_of(text: str, path: Path) -> Mapping[str, OwnerQuotas]:
+def usual_quotas(settings: Settings) -> Mapping[str, float]:
+    """Return what owners without terms of their own have over all nodes, by quota: what they have on one server.
+
+    Example:
+        >>> usual_quotas(Settings(max_sessions=4))
+        {'sessions': 4.0}
+    """
+    account = Accounts(settings).usual
+    limits = {"memory_bytes": account.memory_bytes, "worker_seconds": account.worker_seconds}
+    return {"sessions": float(account.sessions)} | {quota: float(limit) for quota, limit in limits.items() if limit}
+
+
+def quotas_of(text: str, path: Path, usual: OwnerQuotas = UNLIMITED) -> Mapping[str, OwnerQuotas]:
     """Return the quotas over all nodes of owners who have some of their own in a tokens file.
+
+    Args:
+        text: of the file.
+        path: of the file, for errors.
+        usual: what owners have whose terms do not say.
 
     Example:
         >>> text = '{"tokens": [], "owners": {"ann": {"sessions": 4, "weight": 2}}}'
@@ -50,7 +69,8 @@ def quotas_of(text: str, path: Path) -> Mapping[str, OwnerQuotas]:
     if not text:
         return quotas
     for owner, terms in parse_tokens(text, path).owners.items():
-        limits = {quota: float(limit) for quota in QUOTAS if (limit := getattr(terms, quota)) is not None}
+        own = {quota: float(limit) for quota in QUOTAS if (limit := getattr(terms, quota)) is not None}
+        limits = {**usual.limits, **own}
         if limits.get("worker_seconds") == 0:  # no limit, in a server's settings
             del limits["worker_seconds"]
         quotas[owner] = OwnerQuotas(terms.weight or 1.0, limits)

@@ -93,6 +93,8 @@ class QuotaShares:
         self._pools: dict[tuple[str, str], _Pool] = {}
         self._by_node: dict[str, dict[str, None]] = {}
         self._unconfirmed: dict[str, dict[str, int]] = {}
+        self._revision = 0
+        self._revisions: dict[str, dict[str, int]] = {}
         self._short: dict[str, None] = {}
         self._day = 0
 
@@ -211,11 +213,12 @@ class QuotaShares:
                     continue
                 pool, grant = self._grant(owner, quota, node)
                 unchanged = grant.used == used.get(quota, 0) + placed.get(quota, 0) and grant.ceiling == grant.share
-                if unchanged and not (anew or wanted or pool.scarce):
+                if unchanged and (used or placed) and not (anew or wanted or pool.scarce):
                     continue
                 self._confirm(pool, grant, report.orders)
                 self._use(pool, grant, used.get(quota, 0) + placed.get(quota, 0))
-                self._settle(owner, node, quota, limits[quota], wanted or bool(used) or bool(placed), number)
+                least = 1 if wanted and quota == "sessions" else 0
+                self._settle(owner, node, quota, limits[quota], wanted or bool(used) or bool(placed), number, least)
             if not used and not placed and not wanted:
                 self._drop_idle(owner, node)
             if owner in self._short and all(self.allowed(owner, quota) < limits[quota] for quota in limits):
@@ -223,10 +226,10 @@ class QuotaShares:
                 woken.append(owner)
         return woken
 
-    def _settle(self, owner: str, node: str, quota: str, limit: float, active: bool, number: int) -> None:
+    def _settle(self, owner: str, node: str, quota: str, limit: float, active: bool, number: int, least: float) -> None:
         pool, grant = self._grant(owner, quota, node)
         free = limit - pool.outstanding - pool.spent
-        slack = self._slack(pool, quota, limit) if active else 0
+        slack = max(self._slack(pool, quota, limit), least) if active else 0
         pool.scarce = pool.scarce and limit - pool.used - pool.spent > 0 and free <= 0
         share = max(0, min(grant.used + (0 if pool.scarce else slack), max(free, 0) + grant.outstanding))
         tolerated = 0 if free < slack or not active else self._round(quota, limit / GRAINS)
@@ -259,6 +262,25 @@ class QuotaShares:
                 shares[quota] = pool.grants[node].share
         return shares
 
+    def revision(self, owner: str, node: str) -> int:
+        """Number of an owner's last share on a node: it grows with each, so that a late one is known as such."""
+        return self._revisions.get(node, {}).get(owner, 0)
+
+    def resume(self, node: str, number: int) -> None:
+        """Give a node all its shares once more, as those that it was given last may not be known here.
+
+        Args:
+            node: which.
+            number: of the node's next orders, and greater than any that it may have.
+        """
+        self._revision = max(self._revision, number)
+        for owner in self._by_node.get(node, ()):
+            for quota in QUOTAS:
+                pool = self._pools.get((owner, quota))
+                if pool is not None and node in pool.grants:
+                    grant = pool.grants[node]
+                    self._order(owner, node, pool, grant, grant.share, number)
+
     def unconfirmed(self, owner: str, node: str) -> int:
         """Number of the orders with an owner's last share on a node; 0 once the node has it."""
         return self._unconfirmed.get(node, {}).get(owner, 0)
@@ -275,6 +297,7 @@ class QuotaShares:
                     self._forget(key, node)
         self._by_node.pop(node, None)
         self._unconfirmed.pop(node, None)
+        self._revisions.pop(node, None)
         return owners
 
     # -- sums ---------------------------------------------------------------------------------------------------
@@ -295,6 +318,8 @@ class QuotaShares:
         grant.ceiling = max(grant.ceiling, share)
         pool.outstanding += grant.outstanding - before
         self._unconfirmed.setdefault(node, {})[owner] = number
+        self._revision += 1
+        self._revisions.setdefault(node, {})[owner] = self._revision
 
     def _use(self, pool: _Pool, grant: Grant, used: float) -> None:
         before = grant.outstanding
@@ -328,6 +353,7 @@ class QuotaShares:
         for key in keys:
             self._forget(key, node)
         self._by_node.get(node, {}).pop(owner, None)
+        self._revisions.get(node, {}).pop(owner, None)
 
     def _begin_day(self, now: float) -> None:
         day = int(now // DAY_S)
@@ -354,6 +380,8 @@ class QuotaShares:
             "owners": {owner: _json(own) for owner, own in sorted(self._owners.items())},
             "day": self._day,
             "short": sorted(self._short),
+            "revision": self._revision,
+            "revisions": {node: dict(sorted(rows.items())) for node, rows in sorted(self._revisions.items()) if rows},
             "grants": sorted(
                 [owner, quota, node, grant.share, grant.ceiling, grant.used, grant.number]
                 for owner, quota, node, grant in self.grants()
@@ -372,6 +400,8 @@ class QuotaShares:
         """The shares that had this state."""
         shares = cls(_quotas(state["usual"]), {owner: _quotas(own) for owner, own in state["owners"].items()})
         shares._day, shares._short = state["day"], dict.fromkeys(state["short"])
+        shares._revision = state["revision"]
+        shares._revisions = {node: dict(rows) for node, rows in state["revisions"].items()}
         for owner, quota, node, share, ceiling, used, number in state["grants"]:
             shares._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
         for owner, quota, outstanding, used, spent, scarce in state["sums"]:

@@ -39,6 +39,10 @@ class RayControllers:
         directory: Directory = await self._call("directory", since)
         return directory
 
+    async def move(self, session_id: str, new_id: str, owner: str) -> None:
+        """Record that a lost session of an owner's goes on as another."""
+        await self._call("move", session_id, new_id, owner)
+
     async def where(self, session_id: str) -> str | GoneSession:
         """The URL of the node that has a session, or why none has."""
         place: str | GoneSession = await self._call("where", session_id)

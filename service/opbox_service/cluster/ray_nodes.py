@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from .documents import OwnerQuotas
 from .node_actor import NodeActor
 from .ray_start import MARK, NAMESPACE
 
@@ -74,7 +75,7 @@ def _actor_name(node: str) -> str:
     return f"opbox-node-{node}"
 
 
-def start_actor(node: RayNode, name: str, settings: Mapping[str, str], tokens: str) -> Any:
+def start_actor(node: RayNode, name: str, settings: Mapping[str, str], tokens: str, usual: OwnerQuotas) -> Any:
     """Start the actor of a node on its machine; it has all GPUs there that no other job has."""
     options: dict[str, Any] = {
         "name": _actor_name(name),
@@ -87,7 +88,7 @@ def start_actor(node: RayNode, name: str, settings: Mapping[str, str], tokens: s
         "max_concurrency": 100,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False),
     }
-    return ray.remote(NodeActor).options(**options).remote(name, dict(settings), tokens, node.address)
+    return ray.remote(NodeActor).options(**options).remote(name, dict(settings), tokens, node.address, usual)
 
 
 def find_actor(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from opbox_protocol.errors import NotReadyError
 
 from ..token_hashes import new_token
 
-__all__ = ["ServerProcess", "server_environment"]
+__all__ = ["TRUSTED", "ServerProcess", "server_environment", "with_proxies"]
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Seconds before a server that died is started again: doubled each time, until one has run for a while."""
@@ -23,6 +24,7 @@ STEADY_S = 60.0
 START_S = 120.0
 """Maximum seconds of a start: on a busy machine, loading the operators takes most of a minute."""
 TAIL_BYTES = 4096
+TRUSTED = "OPBOX_TRUSTED_PROXIES"
 
 
 def server_environment(own: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
@@ -33,14 +35,28 @@ def server_environment(own: Mapping[str, str], settings: Mapping[str, str]) -> d
         settings: variables that are set in addition; an empty one is left out.
 
     Example:
-        >>> server_environment({"HOME": "/root", "RAY_AUTH_TOKEN": "secret"}, {"OPBOX_PORT": "8001"})
-        {'HOME': '/root', 'OPBOX_PORT': '8001'}
+        >>> server_environment({"HOME": "/root", "RAY_AUTH_TOKEN": "secret"}, {"OPBOX_PORT": "8002"})
+        {'HOME': '/root', 'OPBOX_PORT': '8002'}
     """
     environment = {key: value for key, value in own.items() if not key.startswith("RAY_")} | dict(settings)
     # Ray's workers have one thread for BLAS, which is no choice of the user's.
     if own.get("OMP_NUM_THREADS") == "1" and "RAY_JOB_ID" in own:
         environment.pop("OMP_NUM_THREADS", None)
     return {key: value for key, value in environment.items() if value != ""}
+
+
+def with_proxies(own: Mapping[str, str], settings: Mapping[str, str]) -> str:
+    """Return the value of OPBOX_TRUSTED_PROXIES with the proxies of both; "" where neither has any.
+
+    Example:
+        >>> with_proxies({TRUSTED: '["10.0.0.1"]'}, {TRUSTED: '["192.0.2.7"]'})
+        '["10.0.0.1", "192.0.2.7"]'
+    """
+    texts = [text for text in (own.get(TRUSTED), settings.get(TRUSTED)) if text]
+    try:
+        return json.dumps([proxy for text in texts for proxy in json.loads(text)]) if texts else ""
+    except (ValueError, TypeError):  # no list: the server says what it expected
+        return texts[0]
 
 
 class ServerProcess:

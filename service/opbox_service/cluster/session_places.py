@@ -236,7 +236,8 @@ class SessionPlaces:
         shares = {wish.owner: self._shares.shares(wish.owner, name)} if new else {}
         # Not the next orders' number: orders with other owners' shares may be on their way, or lost.
         number = node.report.orders if new and node.report is not None else 0
-        placement = PlacedSession(name, node.info.url, device, shares, number)
+        revision = self._shares.revision(wish.owner, name) if new else 0
+        placement = PlacedSession(name, node.info.url, device, shares, number, revision)
         self._placed[wish.id] = wish, placement, now
         return placement
 
@@ -313,7 +314,7 @@ class SessionPlaces:
             "queues": {device: queue.state() for device, queue in self._queues.items()},
             "asked": [[*_row(wish), when] for wish, when in self._asked.values()],
             "placed": [
-                [*_row(wish), place.node, place.url, place.device, place.shares, place.number, when]
+                [*_row(wish), place.node, place.url, place.device, place.shares, place.number, place.revision, when]
                 for wish, place, when in self._placed.values()
             ],
             "reserved": [[id, *place] for id, place in self._reserved.items()],
@@ -331,8 +332,8 @@ class SessionPlaces:
         wishes = {id: wish for id, (wish, _) in self._asked.items()}
         self._queues = {device: WishQueue.restored(row, wishes) for device, row in state["queues"].items()}
         for row in state["placed"]:
-            node_name, url, device, shares, number, when = row[WISH_FIELDS:]
-            self._placed[row[0]] = _wish(row), PlacedSession(node_name, url, device, shares, number), when
+            *place, when = row[WISH_FIELDS:]
+            self._placed[row[0]] = _wish(row), PlacedSession(*place), when
         for id, status, reason, when in state["refused"]:
             self._refused[id] = Refused(status, reason), when
 

@@ -19,6 +19,9 @@ class OwnedSession(SessionState):
     """A session as it is now, and whose it is."""
 
     owner: str = Field(description="The name of the token that made it.")
+    checkpoint: str | None = Field(
+        default=None, description="The checkpoint that a stop of the server saves; null where it asked for none."
+    )
 
 
 class OwnedSessionList(BaseModel):
@@ -36,7 +39,11 @@ class EndedSession(BaseModel):
 
 def sessions(engine: Engine, call: Call, done: Done) -> None:
     """Everybody's sessions: owner, device, age, memory, executors and steps of each."""
-    done(Answer({"sessions": [{**session.json(), "owner": session.owner} for session in engine.sessions.all()]}))
+    rows = [
+        {**session.json(), "owner": session.owner, "checkpoint": session.checkpoint}
+        for session in engine.sessions.all()
+    ]
+    done(Answer({"sessions": rows}))
 
 
 def end_session(engine: Engine, call: Call, done: Done) -> None:

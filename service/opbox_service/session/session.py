@@ -169,6 +169,12 @@ class ServerSession:
             )
 
     @property
+    def checkpoint(self) -> str | None:
+        """The checkpoint that a stop of the server saves; None where the program asked for none."""
+        plans = [table.plan for table in self.devices.tables.values()]
+        return next((plan.name for plan in plans if plan is not None and plan.every), None)
+
+    @property
     def bytes_by_device(self) -> dict[str, int]:
         """Bytes in use on each device."""
         return {name: budget.used for name, budget in self.devices.budgets.items()}

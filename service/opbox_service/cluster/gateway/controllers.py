@@ -21,6 +21,9 @@ class Controllers(Protocol):
     async def directory(self, since: int) -> Directory:
         """The directory; the same version while nothing has changed."""
 
+    async def move(self, session_id: str, new_id: str, owner: str) -> None:
+        """Record that a lost session of an owner's goes on as another."""
+
     async def where(self, session_id: str) -> str | GoneSession:
         """The URL of the node that has a session, or why none has."""
 
@@ -43,6 +46,10 @@ class LocalControllers:
     async def directory(self, since: int) -> Directory:
         """See Controllers."""
         return self.controller.directory(since)
+
+    async def move(self, session_id: str, new_id: str, owner: str) -> None:
+        """See Controllers."""
+        self.controller.move(session_id, new_id, owner, self._now())
 
     async def where(self, session_id: str) -> str | GoneSession:
         """See Controllers."""

@@ -25,6 +25,7 @@ MAX_WAIT_S = 300.0
 """Seconds for which a request waits in the controller's queue before it is answered 503."""
 MAX_NODES = 4
 """Nodes that are asked for the session, one after the other, where they refuse it or are not reached."""
+MAX_ID = 64
 AFTER = "Opbox-After"
 """The HTTP header with the id of a lost session that the new one goes on from."""
 
@@ -49,7 +50,7 @@ async def open_session(gateway: Gateway, head: RequestHead, body: bytes, owner: 
     wanted, is_framed = _document(head, body)
     wish_id = secrets.token_hex(16)
     avoid: list[str] = []
-    after = head.value(AFTER.lower().encode()).decode("latin-1")
+    after = head.value(AFTER.lower().encode()).decode("latin-1")[:MAX_ID]
     device = _device(wanted)
     last: WholeAnswer | None = None
     for _ in range(MAX_NODES):
@@ -70,7 +71,10 @@ async def open_session(gateway: Gateway, head: RequestHead, body: bytes, owner: 
             avoid.append(place.node)
             continue
         if answer.status == 201:
-            return _told(answer, place)
+            answer, opened = _told(answer, place)
+            if after and opened:
+                await gateway.move(after, opened, owner)
+            return answer
         if answer.status not in (429, 503):
             return answer
         last = answer
@@ -153,16 +157,16 @@ def _with_length(head: RequestHead, length: int, is_framed: bool) -> RequestHead
     )
 
 
-def _told(answer: WholeAnswer, place: _Place) -> WholeAnswer:
-    """The node's answer, with its URL."""
+def _told(answer: WholeAnswer, place: _Place) -> tuple[WholeAnswer, str]:
+    """The node's answer, with its URL, and the session's id."""
     try:
         document = json.loads(answer.body)
     except ValueError:
-        return answer
+        return answer, ""
     document |= {"url": place.url, "node": place.node}
     text = json.dumps(document, ensure_ascii=False).encode()
     name = HEADER_LENGTH.lower().encode()
     headers = [
         (key, b"%d" % len(text) if key.lower() in (b"content-length", name) else value) for key, value in answer.headers
     ]
-    return WholeAnswer(answer.status, headers, text)
+    return WholeAnswer(answer.status, headers, text), str(document.get("id", ""))

@@ -138,6 +138,13 @@ class Gateway:
         except OSError:
             raise _no_controller() from None
 
+    async def move(self, session: str, new: str, owner: str) -> None:
+        """Tell the controller that a lost session of an owner's goes on as another; its node ends it, if it is back."""
+        try:
+            await self._controllers.move(session, new, owner)
+        except (OSError, MXNetError) as error:  # the checkpoint's generation keeps the old one from saving
+            _log.warning("the controller does not know that a session goes on", error=str(error))
+
     async def where(self, session: str) -> str | GoneSession:
         """The URL of the node that has a session, or why none has."""
         try:
@@ -151,7 +158,7 @@ class Gateway:
         if name is None or session in self.directory.moved:
             return None
         node = self.directory.nodes.get(name)
-        return None if node is None or node.state == "lost" else name
+        return None if node is None or node.state in ("drained", "lost") else name
 
     # -- choosing -------------------------------------------------------------------------------------------------
 
