@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from opbox_protocol.errors import BadRequestError
@@ -96,6 +97,7 @@ class Controller:
         self.nodes: dict[str, ClusterNode] = {}
         self.shares = QuotaShares(usual, quotas)
         self.replicas = Replicas(self._place_replica, self._release_replica)
+        self._stated: dict[str, dict[str, ModelTerms]] = {}
         self._memory = FreeMemory()
         self._queues: dict[str, WishQueue] = {}
         self._asked: OrderedDict[str, tuple[SessionWish, float]] = OrderedDict()
@@ -131,6 +133,7 @@ class Controller:
             self._directories.ended(session.id)
         for pending in opened:
             self._placed.pop(pending.wish, None)
+        self._take_terms(name, report.terms)
         woken = self.shares.settle(name, report, self._pending_needs(node), node.number, now)
         self._show(node)
         if self.replicas.report(name, report):
@@ -291,6 +294,21 @@ class Controller:
     def forget_model(self, name: str) -> None:
         """Unload a model from all nodes."""
         self.replicas.forget(name)
+
+    def _take_terms(self, node: str, terms: Mapping[str, ModelTerms]) -> None:
+        """Take what a node's model.toml files say, where it is new; of several nodes', what is said of the newest."""
+        before = self._stated.get(node, {})
+        if before == terms:
+            return
+        self._stated[node] = dict(terms)
+        for model in {**before, **terms}:
+            rows = [known[model] for known in self._stated.values() if model in known]
+            if not rows:
+                self.replicas.let_go(model)
+                continue
+            stated = terms.get(model, before.get(model))
+            if stated is not None and stated != before.get(model) and _number(stated) >= max(map(_number, rows)):
+                self.replicas.set(model, stated)
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
@@ -503,6 +521,7 @@ class Controller:
         for device in node.info.devices:
             self._memory.remove(name, device)
         self.replicas.lost(name)
+        self._stated.pop(name, None)
         for owner in self.shares.lost(name):
             for queue in self._queues.values():
                 queue.unpark(owner)
@@ -537,6 +556,9 @@ class Controller:
                 self._directories.forget_node(name)
 
     def _place_replica(self, name: str, terms: ModelTerms, avoid: tuple[str, ...]) -> str | None:
+        having = {node for node, stated in self._stated.items() if name in stated}
+        if having:  # others have no files of it
+            avoid = (*avoid, *(node for node in self.nodes if node not in having))
         places = self._memory.best(terms.device, max(terms.bytes, 1), 1, avoid)
         if not places:
             return None
@@ -563,6 +585,9 @@ class Controller:
             "nodes": {name: node.as_json() for name, node in self.nodes.items()},
             "shares": self.shares.state(),
             "replicas": self.replicas.state(),
+            "stated": {
+                node: {name: asdict(terms) for name, terms in rows.items()} for node, rows in self._stated.items()
+            },
             "directories": self._directories.state(),
             "queues": {device: queue.state() for device, queue in self._queues.items()},
             "asked": [[*_row(wish), when] for wish, when in self._asked.values()],
@@ -611,6 +636,10 @@ class Controller:
             controller._show(node)
         controller._directories.set_version(rows["directories"]["version"])
         controller.replicas.restore(rows["replicas"])
+        controller._stated = {
+            node: {name: ModelTerms(**terms) for name, terms in stated.items()}
+            for node, stated in rows["stated"].items()
+        }
         controller._asked.update((row[0], (_wish(row), row[-1])) for row in rows["asked"])
         wishes = {id: wish for id, (wish, _) in controller._asked.items()}
         controller._queues = {device: WishQueue.restored(row, wishes) for device, row in rows["queues"].items()}
@@ -633,6 +662,11 @@ def _row(wish: SessionWish) -> list[Any]:
 def _wish(row: list[Any]) -> SessionWish:
     id, owner, device, nbytes, after, avoid = row[:WISH_FIELDS]
     return SessionWish(id, owner, device, nbytes, after, tuple(avoid))
+
+
+def _number(terms: ModelTerms) -> int:
+    """The number of the version that the terms say; 0 where they say none."""
+    return int(terms.version) if terms.version.isdecimal() else 0
 
 
 def _needs(wish: SessionWish) -> dict[str, float]:

@@ -109,6 +109,7 @@ class NodeReport:
         used: by owner and quota of QUOTAS, what the owner uses here; owners that use nothing may be left out.
         refused: owners who were refused since the last report because their share here was used up.
         orders: number of the last orders that are in force here; 0: none yet.
+        terms: of the models here whose model.toml has `replicas`.
     """
 
     free: Mapping[str, int]
@@ -118,6 +119,7 @@ class NodeReport:
     used: Shares = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     orders: int = 0
+    terms: Mapping[str, ModelTerms] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
