@@ -14,6 +14,8 @@ from urllib.request import Request, urlopen
 
 import psutil
 
+import opbox as mx
+
 TOKENS = {name: f"{name}-secret-of-22-characters" for name in ("ann", "bob")}
 PATIENCE_S = 150.0
 """Longer than any wait lasts on a busy machine: it ends tests that would hang."""
@@ -66,6 +68,15 @@ def opened(url: str, owner: str = "ann") -> dict[str, Any]:
     return dict(until(tried, "the session is opened"))
 
 
+def save_model(folder: Path) -> None:
+    """A model that two nodes are to serve; it adds up three numbers, twice."""
+    folder.mkdir(parents=True)
+    network = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, no_bias=True, name="fc")
+    network.save(str(folder / "net-symbol.json"))
+    mx.nd.save(str(folder / "net-0001.params"), {"arg:fc_weight": mx.nd.ones((2, 3))})
+    (folder / "model.toml").write_text('replicas = 2\n[inputs.data]\nshape = [1, 3]\ndatatype = "FP32"\n')
+
+
 class Nodes:
     """A cluster of `count` nodes, whose servers serve.
 
@@ -75,7 +86,7 @@ class Nodes:
     """
 
     def __init__(self, folder: Path, count: int) -> None:
-        os.environ.update(SETTINGS, OPBOX_RUNTIME_DIR=str(folder / "run"))
+        os.environ.update(SETTINGS, OPBOX_RUNTIME_DIR=str(folder / "run"), OPBOX_MODELS=str(folder / "models"))
         from opbox_service.cluster.machine_record import new_ray_token
         from opbox_service.cluster.ray_start import MARK, OBJECT_STORE_BYTES, ray_environment
         from opbox_service.cluster.ray_start import SETTINGS as RAY_SETTINGS
@@ -84,6 +95,7 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         self.folder = folder
+        save_model(folder / "models" / "net")
         self.tokens_file = folder / "owners.json"
         rows = [{"name": name, "token": token, "scopes": ["run", "upload-python"]} for name, token in TOKENS.items()]
         self.tokens_file.write_text(json.dumps({"tokens": rows}))

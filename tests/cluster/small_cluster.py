@@ -7,6 +7,7 @@ from typing import Any
 
 from opbox_service.cluster.controller import Controller, Outcome
 from opbox_service.cluster.documents import (
+    ModelTerms,
     NodeInfo,
     NodeOrders,
     NodeReport,
@@ -35,6 +36,7 @@ class PretendNode:
     orders: int = 0
     queue: int = 0
     draining: bool = False
+    terms: dict[str, ModelTerms] = field(default_factory=dict)
 
     def report(self) -> NodeReport:
         free = dict(self.info.devices)
@@ -48,7 +50,8 @@ class PretendNode:
             used.setdefault(owner, {})["worker_seconds"] = seconds
         models = {name: ReplicaReport(ready, self.in_flight.get(name, 0)) for name, ready in self.models.items()}
         refused, self.refused = tuple(sorted(self.refused)), set()
-        return NodeReport(free, tuple(self.sessions.values()), models, self.queue, used, refused, self.orders)
+        sessions, terms = tuple(self.sessions.values()), dict(self.terms)
+        return NodeReport(free, sessions, models, self.queue, used, refused, self.orders, terms)
 
     def take(self, sent: NodeOrders | PlacedSession) -> None:
         """Take shares that are newer than those that it has."""

@@ -15,7 +15,7 @@ from opbox_protocol.errors import BadRequestError
 from opbox_service.accounting.share_file import QuotaShare, ShareFile
 from opbox_service.cluster import ray_start
 from opbox_service.cluster.command import main
-from opbox_service.cluster.documents import OwnerQuotas
+from opbox_service.cluster.documents import OwnerQuotas, ReplicaReport
 from opbox_service.cluster.machine import gateway_variables
 from opbox_service.cluster.machine_record import MachineRecord, read_record, remove_record, write_record
 from opbox_service.cluster.node_reports import Refusals, report_of
@@ -185,14 +185,16 @@ def test_a_report_of_a_servers_answers() -> None:
     devices = [{"device": "cpu", "worker": 7, "limit_bytes": 100, "used_bytes": 30}]
     devices += [{"device": "cpu", "worker": 0, "limit_bytes": 50, "used_bytes": 20}]
     sessions = [{"id": "a-1", "owner": "ann", "device": "cpu", "bytes": 30, "waiting": 2}]
-    models = [{"name": "m", "version": "1", "state": "READY"}, {"name": "m", "version": "2", "state": "LOADING"}]
+    states = {"1": "READY", "2": "LOADING", "3": "UNAVAILABLE"}
+    models = [{"name": "m", "version": number, "state": state, "in_flight": 2} for number, state in states.items()]
+    models += [{"name": "unloaded", "version": "1", "state": "UNAVAILABLE", "in_flight": 0}]
     present = {"sessions": 1, "memory_bytes": 30, "worker_seconds": 0.5}
     report = report_of(
         {"devices": devices}, {"sessions": sessions}, {"models": models}, {"owners": [{"owner": "ann", "now": present}]}
     )
     assert report.free == {"cpu": 50}
     assert report.queue == 2
-    assert report.models["m"].versions == ("1",)
+    assert report.models == {"m": ReplicaReport(("1",), 4)}
     assert report.used == {"ann": present}
 
 

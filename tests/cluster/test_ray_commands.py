@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
 
+import psutil
 import pytest
 
 from tests.cluster.ray_cluster import SETTINGS, until
@@ -126,6 +127,9 @@ def test_each_machine_shows_all_nodes(machines: Machines) -> None:
     for machine in ("head", "other"):
         nodes = machines.status(machine)
         assert {name: row["state"] for name, row in nodes.items()} == {"alpha": "ready", "beta": "ready"}
+    for row in nodes.values():  # they trust the gateway, which is on the head's machine
+        environment = psutil.Process(row["pid"]).environ()
+        assert environment["OPBOX_TRUSTED_PROXIES"] == '["127.0.0.1", "::1"]'
 
 
 def test_a_training_goes_on_elsewhere_when_its_node_is_drained(machines: Machines, folder: Path) -> None:

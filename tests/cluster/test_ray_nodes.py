@@ -87,6 +87,32 @@ def test_a_controller_that_is_killed_has_its_state_again(nodes: Nodes) -> None:
     assert call(url, "DELETE", f"/v1/sessions/{session['id']}")[0] == 200
 
 
+def test_as_many_nodes_serve_a_model_as_its_file_says(nodes: Nodes) -> None:
+    """Each server that starts loads the model; those that are too many unload it."""
+
+    def serving(count: int) -> Any:
+        names = nodes.ask("directory", -1).models.get("net", ())
+        return len(names) == count and names
+
+    def state(name: str) -> str:
+        _, models = call(nodes.status(name)["url"], "GET", "/v1/models")
+        return str(models["models"][0]["state"])
+
+    file = nodes.folder / "models" / "net" / "model.toml"
+    text = file.read_text()
+    names = until(lambda: serving(2), "two nodes serve it")
+    (other,) = set("abc") - set(names)
+    until(lambda: state(other) == "UNAVAILABLE", "the third has unloaded it")
+    inputs = {"inputs": [{"name": "data", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]}]}
+    for name in names:
+        status, answer = call(nodes.status(name)["url"], "POST", "/v2/models/net/infer", inputs)
+        assert status == 200, answer
+        assert answer["outputs"][0]["data"] == [6, 6]
+    file.write_text(text.replace("replicas = 2", "replicas = 3"))
+    until(lambda: serving(3), "three nodes serve it")
+    assert state(other) == "READY"
+
+
 def test_two_scripts_at_once_with_code_of_their_own(nodes: Nodes) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("OPBOX_", "RAY_"))}
     urls = {owner: nodes.placed(200 + number, owner).url for number, owner in enumerate(("ann", "bob"))}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from opbox_protocol.errors import BadRequestError
@@ -81,6 +81,7 @@ class Controller:
         self.nodes: dict[str, ClusterNode] = {}
         self._share(QuotaShares(usual, quotas))
         self.replicas = Replicas(self._place_replica, self._release_replica)
+        self._stated: dict[str, dict[str, ModelTerms]] = {}
         self._directories = Directories()
         self._ticked = self._behind = 0.0
 
@@ -262,11 +263,27 @@ class Controller:
         for session in ended:
             self._directories.ended(session.id)
         self.places.opened(pending.wish for pending in opened)
+        self._take_terms(name, report.terms)
         if self.replicas.report(name, report):
             self._show_models()
         assert node.report is not None
         changed = report.used if report.since else None
         return self.shares.settle(name, node.report, node.pending_needs(), node.number, now, changed)
+
+    def _take_terms(self, node: str, terms: Mapping[str, ModelTerms]) -> None:
+        """Take what a node's model.toml files say, where it is new; of several nodes', what is said of the newest."""
+        before = self._stated.get(node, {})
+        if before == terms:
+            return
+        self._stated[node] = dict(terms)
+        for model in {**before, **terms}:
+            rows = [known[model] for known in self._stated.values() if model in known]
+            if not rows:
+                self.replicas.let_go(model)
+                continue
+            stated = terms.get(model, before.get(model))
+            if stated is not None and stated != before.get(model) and _number(stated) >= max(map(_number, rows)):
+                self.replicas.set(model, stated)
 
     def _orders(self, node: ClusterNode, report: NodeReport) -> NodeOrders:
         name = node.info.name
@@ -304,6 +321,7 @@ class Controller:
         node.sessions, node.claims, node.replicas = {}, {}, {}
         self.places.remove(node)
         self.replicas.lost(name)
+        self._stated.pop(name, None)
         self.places.unpark(self.shares.lost(name))
 
     def _forget_lost(self, now: float) -> None:
@@ -326,6 +344,9 @@ class Controller:
         self._directories.models(self.replicas.serving())
 
     def _place_replica(self, name: str, terms: ModelTerms, avoid: tuple[str, ...]) -> str | None:
+        having = {node for node, stated in self._stated.items() if name in stated}
+        if having:  # others have no files of it
+            avoid = (*avoid, *(node for node in self.nodes if node not in having))
         places = self.places.memory.best(terms.device, max(terms.bytes, 1), 1, avoid)
         if not places:
             return None
@@ -353,6 +374,9 @@ class Controller:
             "nodes": {name: node.as_json() for name, node in self.nodes.items()},
             "shares": self.shares.state(),
             "replicas": self.replicas.state(),
+            "stated": {
+                node: {name: asdict(terms) for name, terms in rows.items()} for node, rows in self._stated.items()
+            },
             "directories": self._directories.state(),
             **self.places.state(),
         }
@@ -392,5 +416,14 @@ class Controller:
                 controller._directories.opened(session, name)
         controller._directories.set_version(rows["directories"]["version"])
         controller.replicas.restore(rows["replicas"])
+        controller._stated = {
+            node: {name: ModelTerms(**terms) for name, terms in stated.items()}
+            for node, stated in rows["stated"].items()
+        }
         controller.places.restore(rows)
         return controller
+
+
+def _number(terms: ModelTerms) -> int:
+    """The number of the version that the terms say; 0 where they say none."""
+    return int(terms.version) if terms.version.isdecimal() else 0

@@ -112,6 +112,7 @@ class NodeReport:
         since: 0: it has everything. Else `sessions` has only those that are new or have changed, and `used` the owners
             whose use has, since the report that the orders of this number answered.
         ended: with `since`, ids of sessions that have ended since then.
+        terms: of the models here whose model.toml has `replicas`.
     """
 
     free: Mapping[str, int]
@@ -123,6 +124,7 @@ class NodeReport:
     orders: int = 0
     since: int = 0
     ended: tuple[str, ...] = ()
+    terms: Mapping[str, ModelTerms] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from opbox import token_store
@@ -21,6 +22,7 @@ from opbox_protocol.errors import NotReadyError
 
 from .documents import NodeInfo, NodeOrders, NodeReport, OwnerQuotas, Shares
 from .machine_record import write_private
+from .node_models import ModelWork, StatedModels
 from .node_reports import Refusals, ServerApi, devices_of, report_of
 from .node_shares import NodeShares
 from .owner_tokens import quotas_of
@@ -34,6 +36,8 @@ CONTROLLER = "opbox-controller"
 REPORT_S = 1.0
 CALL_S = 15.0
 """Seconds for an answer of the controller, after which a report is given up: the next one has newer figures."""
+LOAD_S = 600.0
+"""Seconds that a model may take to be loaded."""
 PORT = "8002"
 
 
@@ -72,13 +76,17 @@ class NodeActor:
         if tokens:
             write_private(self._tokens_file, tokens)
         own |= {name: text for name in [TRUSTED] if (text := with_proxies(own, settings))}
-        self._server = ServerProcess({**defaults, **own, **fixed}, self._folder)
+        variables = {**defaults, **own, **fixed}
+        self._server = ServerProcess(variables, self._folder)
         self._controller: Any = None
         self._joined = ""
         self._number = 0
         self._refusals = Refusals()
         self._api: ServerApi | None = None
-        self._stores = bool({**settings, **own}.get("OPBOX_STORE_URL"))
+        self._stores = bool(variables.get("OPBOX_STORE_URL"))
+        models = variables.get("OPBOX_MODELS")
+        self._models = StatedModels(Path(models) if models else None, variables.get("OPBOX_DEVICE") or "cpu")
+        self._model_work = ModelWork()
         self._may_leave = self._leaves = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._error = ""
@@ -170,7 +178,8 @@ class NodeActor:
         rows = sessions["sessions"]
         self._may_leave = self._stores and bool(rows) and all(row.get("checkpoint") for row in rows)
         refused = self._refusals.since(usage["owners"], time.monotonic())
-        return replace(report_of(devices, sessions, models, usage), refused=refused, orders=number)
+        report = report_of(devices, sessions, models, usage)
+        return replace(report, refused=refused, orders=number, terms=self._models.now())
 
     async def _call(self, method: str, *arguments: object) -> Any:
         if self._controller is None:
@@ -189,18 +198,18 @@ class NodeActor:
             self._leaves = True
             await self._server.stop()
             return
-        if orders.load or orders.unload or orders.end:
-            self._begin(asyncio.to_thread(self._do, ServerApi(api.url, self._server.token, 600), orders))
+        load, unload = self._model_work.begin(orders, time.monotonic())
+        if load or unload or orders.end:
+            slow = ServerApi(api.url, self._server.token, LOAD_S)
+            work = *((slow.end, id) for id in orders.end), *((slow.unload, name) for name in unload)
+            self._begin(self._do(slow, [*work, *((slow.load, name) for name in load)]))
 
-    def _do(self, api: ServerApi, orders: NodeOrders) -> None:
+    async def _do(self, api: ServerApi, work: Sequence[tuple[Callable[[str], None], str]]) -> None:
         """Load, unload and end what the orders say; what fails is in the next reports, and is ordered again."""
-        work: Sequence[tuple[Any, Sequence[str]]] = (
-            (api.end, orders.end),
-            (api.unload, [name for name, _ in orders.unload]),
-            (api.load, [name for name, _ in orders.load]),
-        )
-        for action, names in work:
-            for name in names:
+        try:
+            for action, name in work:
                 with contextlib.suppress(NotReadyError):
-                    action(name)
-        api.close()
+                    await asyncio.to_thread(action, name)
+        finally:
+            self._model_work.ended(name for _, name in work)
+            api.close()

@@ -15,7 +15,7 @@ from .documents import NodeReport, ReplicaReport, SessionReport
 
 __all__ = ["Refusals", "ServerApi", "devices_of", "report_of"]
 
-READY = "READY"
+READY, UNAVAILABLE = "READY", "UNAVAILABLE"
 ANSWER_S = 10.0
 """Seconds without an answer after which a server counts as hung; on a busy machine an answer may take some."""
 
@@ -156,10 +156,12 @@ def report_of(
         free[row["device"]] = free.get(row["device"], 0) + limit - row["used_bytes"]
     replicas: dict[str, ReplicaReport] = {}
     for row in models["models"]:
-        versions = replicas.get(row["name"], ReplicaReport(())).versions
+        if row["state"] == UNAVAILABLE:
+            continue
+        versions, in_flight = replicas.get(row["name"], ReplicaReport(()))
         if row["state"] == READY:
             versions = (*versions, str(row["version"]))
-        replicas[row["name"]] = ReplicaReport(versions)
+        replicas[row["name"]] = ReplicaReport(versions, in_flight + row["in_flight"])
     return NodeReport(
         free={device: max(0, nbytes) for device, nbytes in free.items()},
         sessions=tuple(

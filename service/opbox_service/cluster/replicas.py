@@ -115,6 +115,13 @@ class Replicas:
                 self._unassign(name, model, node)
             self._forgotten[name] = None
 
+    def let_go(self, name: str) -> None:
+        """Decide no longer about a model; nodes serve it as they do."""
+        model = self._models.pop(name, None)
+        if model is not None:
+            for node in list(model.assigned):
+                self._unassign(name, model, node)
+
     def report(self, node: str, report: NodeReport) -> bool:
         """Take a node's report; return whether the nodes of a model may have changed."""
         changed = False
@@ -190,14 +197,16 @@ class Replicas:
         for name, model in sorted(self._models.items()):
             wanted = self._wanted(model, now)
             staying = [node for node in model.assigned if node in ready]
+            is_full = False
             for _ in range(wanted - len(staying)):
                 node = self._choose(name, model.terms, tuple(model.assigned))
                 if node is None:
+                    is_full = True
                     break
                 model.assigned[node] = model.terms.version
                 self._on_node.setdefault(node, {})[name] = None
                 staying.append(node)
-            self._leave(name, model, staying, wanted)
+            self._leave(name, model, staying, wanted, is_full)
             self._renew(model, staying)
 
     def _wanted(self, model: _Model, now: float) -> int:
@@ -215,14 +224,21 @@ class Replicas:
         model.calm_since = now
         return max(len(model.assigned) - 1, terms.minimum)
 
-    def _leave(self, name: str, model: _Model, staying: list[str], wanted: int) -> None:
-        """Take replicas away that are too many, and those of draining nodes that others have replaced."""
+    def _leave(self, name: str, model: _Model, staying: list[str], wanted: int, is_full: bool) -> None:
+        """Take replicas away that are too many, and those of draining nodes that others have replaced.
+
+        Where no node has room for another (`is_full`), those that are left have to do, if there are any.
+        """
         while len(staying) > wanted:
             idle = min(staying, key=lambda node: (model.is_ready(node), _in_flight(model, node), node))
             staying.remove(idle)
             self._unassign(name, model, idle)
         leaving = sorted(set(model.assigned) - set(staying))
-        if leaving and len(staying) >= wanted and all(model.is_ready(node) for node in staying):
+        if (
+            leaving
+            and (len(staying) >= wanted or (is_full and staying))
+            and all(model.is_ready(node) for node in staying)
+        ):
             for node in leaving:
                 self._unassign(name, model, node)
 

@@ -69,7 +69,7 @@ class ModelConfig(Strict):
         default=None, description="Where it runs: cpu, gpu or gpu:1, or several of them; by default the server's."
     )
     replicas: Annotated[int | ReplicaRange | None, Expected("a number, or a table with max, min and target")] = Field(
-        default=None, description="How many nodes of a cluster serve it; by default one. A single server ignores it."
+        default=None, description="How many nodes of a cluster serve it; by default all. A single server ignores it."
     )
     versions: Annotated[Literal["latest", "all"] | list[int], Expected("'latest', 'all' or a list of versions")] = (
         Field(default="latest", description="The versions to serve: the newest, all, or those listed.")

@@ -105,6 +105,10 @@ class ModelHost:
             return None
         return models[0] if len(models) == 1 else min(models, key=lambda model: model.busy)
 
+    def busy(self, reference: ModelReference) -> int:
+        """Number of requests that run or wait for a run, on all devices."""
+        return sum(model.busy for model in self._models.get(reference.key, ()))
+
     def devices(self, reference: ModelReference) -> list[str]:
         """Where a loaded model runs."""
         return [model.device for model in self._models.get(reference.key, ())]

@@ -139,6 +139,7 @@ class ModelRow(IndexEntry):
 
     device: str | None = Field(description="Where it runs; null while it is not loaded.")
     bytes: int = Field(description="Of its parameters.")
+    in_flight: int = Field(description="Requests that run or wait for a run.")
     requests: int
     failed: int
     p50_ms: float | None = Field(description="Median time of the latest 1,000 requests.")
@@ -151,6 +152,7 @@ class ModelTraffic(BaseModel):
 
     device: str
     bytes: int
+    in_flight: int
     requests: int
     failed: int
     p50_ms: float | None
@@ -181,6 +183,7 @@ class ModelList(BaseModel):
 NO_TRAFFIC: dict[str, Any] = {
     "device": None,
     "bytes": 0,
+    "in_flight": 0,
     "requests": 0,
     "failed": 0,
     "p50_ms": None,
@@ -308,6 +311,7 @@ def figures(engine: Engine, call: Call, done: Done) -> None:
         **model.statistics.summary(),
         "device": ", ".join(engine.models.devices(reference)),
         "bytes": model.nbytes,
+        "in_flight": engine.models.busy(reference),
     }
     named = {"name": reference.name, "version": str(reference.version)}
     done(Answer({"statistics": {**named, **model.statistics.to_json()}, "summary": summary}))
