@@ -42,6 +42,7 @@ from opbox_service.cluster.documents import (
     SessionWish,
     Waiting,
 )
+from opbox_service.cluster.report_changes import ReportChanges
 
 GIB = 1 << 30
 GPUS, GPU_BYTES = 2, 80 * GIB
@@ -59,6 +60,7 @@ class SimulatedNode:
     alive: bool = True
     life: int = 0
     reported: float = -1.0
+    changes: ReportChanges = field(default_factory=ReportChanges)
 
     def report(self) -> NodeReport:
         used: dict[str, dict[str, float]] = {}
@@ -172,7 +174,7 @@ class Simulation:
     def _join(self, name: str, now: float) -> None:
         node = self.nodes[name]
         node.alive, node.free, node.orders, node.reported = True, dict(node.info.devices), 0, -1.0
-        node.life += 1
+        node.life, node.changes = node.life + 1, ReportChanges()
         _, answered = self._call("join", now, self.controller.join, node.info)
         self._at(answered + self._random.random(), "report", (name, node.life))
 
@@ -181,12 +183,30 @@ class Simulation:
         node = self.nodes[name]
         if not node.alive or node.life != life:
             return
-        orders, answered = self._call("report", now, self.controller.report, name, node.report())
+        orders, answered = self._call(
+            "report",
+            now,
+            lambda report, begin: self.controller.report(name, report, begin, now),
+            node.changes.of(node.report()),
+        )
+        node.changes.answered(orders)
         if node.reported >= 0:
             self.figures.staleness_s.append(answered - node.reported)
         node.reported = now
         node.orders = orders.number
-        self._at(answered + 1.0, "join" if orders.rejoin else "report", name if orders.rejoin else subject)
+        self._at(answered + 1.0, "rejoin" if orders.rejoin else "report", subject)
+
+    def _rejoin(self, subject: tuple[str, int], now: float) -> None:
+        """A node that was taken for lost brings its sessions along."""
+        name, life = subject
+        node = self.nodes[name]
+        if node.alive and node.life == life:
+            self.figures.outcomes["nodes taken for lost"] += 1
+            node.orders = 0
+            _, answered = self._call(
+                "rejoin", now, lambda report, begin: self.controller.join(node.info, begin, report), node.report()
+            )
+            self._at(answered + 1.0, "report", subject)
 
     def _die(self, name: str, now: float) -> None:
         node = self.nodes[name]

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opbox_service.cluster import controller as controller_module
 from opbox_service.cluster.controller import ABANDONED_S, PENDING_S, Controller
 from opbox_service.cluster.documents import Demand, OwnerQuotas, PlacedSession, Refused, SessionWish, Waiting
 from opbox_service.cluster.free_memory import DevicePlace, FreeMemory
 from opbox_service.cluster.nodes import USUAL_BYTES
 from opbox_service.cluster.placement import MAX_OVERTAKEN, WishQueue
+from opbox_service.cluster.session_places import SessionPlaces
 
 from .small_cluster import GIB, MIB, SmallCluster
 
@@ -217,13 +217,73 @@ def test_a_full_clusters_queue_is_not_looked_through(monkeypatch: pytest.MonkeyP
     for number in range(500):
         cluster.place(f"owner{number % 50}", "gpu", bytes=GIB)
     tried = []
-    inner = Controller._try
-    monkeypatch.setattr(controller_module.Controller, "_try", lambda *a: tried.append(1) or inner(*a))
+    inner = SessionPlaces._try
+    monkeypatch.setattr(SessionPlaces, "_try", lambda *a: tried.append(1) or inner(*a))
     for number in range(100):
         cluster.place(f"owner{number % 50}", "gpu", bytes=GIB)
     assert not tried
     cluster.settle()
     assert len(tried) <= 8
+
+
+def test_a_report_that_frees_nothing_looks_at_no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, _ = full_cluster()
+    for number in range(10):
+        cluster.place(f"owner{number}", "gpu", bytes=GIB)
+    cluster.settle()
+    tried = []
+    inner = SessionPlaces._try
+    monkeypatch.setattr(SessionPlaces, "_try", lambda *a: tried.append(1) or inner(*a))
+    cluster.settle(3)
+    assert not tried
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["ask", "ask", "end", "cancel", "settle", "settle", "lose", "long"]), st.integers(0, 30)
+        ),
+        max_size=60,
+    )
+)
+def test_what_is_looked_at_only_when_memory_is_free_is_as_if_always(steps: list[tuple[str, int]]) -> None:
+    """One controller looks at its queues at each report; the other one at what may fit."""
+    always, sparing = SmallCluster(), SmallCluster()
+    always.controller.places.serve = always.controller.places.serve_all  # type: ignore[method-assign]
+    seen = []
+    for cluster in (always, sparing):
+        wishes: list[SessionWish] = []
+        opened: list[str] = []
+        outcomes: list[object] = []
+        for name in "abc":
+            cluster.join(name, gpu0=8 * MIB, gpu1=4 * MIB)
+        for step, number in steps:
+            if step == "ask":
+                device = "gpu" if number % 4 else "gpu:1"
+                wishes.append(cluster.wish(f"owner{number % 5}", device, bytes=(1 + number % 8) * MIB))
+            elif step == "end" and opened:
+                id = opened.pop(number % len(opened))
+                cluster.nodes[id.partition("-")[0]].sessions.pop(id, None)
+            elif step == "cancel" and wishes:
+                cluster.controller.cancel(wishes.pop(number % len(wishes)).id, cluster.now)
+            elif step == "lose":
+                name = "abc"[number % 3]
+                node = cluster.nodes[name]
+                node.sessions.clear()
+                cluster.controller.lost(name, cluster.now)
+                cluster.controller.join(node.info, cluster.now)
+            else:
+                cluster.settle(number if step == "long" else 1)
+            for wish in list(wishes):
+                outcome = cluster.controller.place(wish, cluster.now)
+                outcomes.append((wish.id, outcome))
+                if not isinstance(outcome, Waiting):
+                    wishes.remove(wish)
+                    if isinstance(outcome, PlacedSession) and number % 3:  # others never open what they got
+                        opened.append(cluster.start(outcome, wish.owner, wish.bytes))
+        seen.append(outcomes)
+    assert seen[0] == seen[1]
 
 
 @settings(max_examples=200, deadline=None)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from ..session_ids import node_of
 from .documents import Directory, DirectoryNode, GoneSession, NodeState
 
 __all__ = ["Directories"]
@@ -95,15 +96,16 @@ class Directories:
         """The node that has a session: as reported, or as its id says, before the node has reported it."""
         if session_id in self._lost or session_id in self._moved:
             return None
-        return self._sessions.get(session_id) or session_id.rpartition("-")[0] or None
+        return self._sessions.get(session_id) or node_of(session_id)
 
     def gone(self, session_id: str) -> GoneSession:
         """Why a session is on no node."""
         moved = self._moved.get(session_id, ("", 0.0))[0]
         reason = self._lost.get(session_id, ("", "", 0.0))[1]
-        node = self._nodes.get(session_id.rpartition("-")[0])
+        name = node_of(session_id) or ""
+        node = self._nodes.get(name)
         if not reason and node is not None and node.state == "lost":
-            reason = f"node {session_id.rpartition('-')[0]} was lost"
+            reason = f"node {name} was lost"
         if moved:
             return GoneSession(410, f"session {session_id}: {reason or 'it was moved'}: it goes on as {moved}", moved)
         if reason:

@@ -110,6 +110,9 @@ class NodeReport:
         refused: owners who were refused since the last report because their share here was used up.
         orders: number of the last orders that are in force here; 0: none yet.
         terms: of the models here whose model.toml has `replicas`.
+        since: 0: it has everything. Else `sessions` has only those that are new or have changed, and `used` the owners
+            whose use has, since the report that the orders of this number answered.
+        ended: with `since`, ids of sessions that have ended since then.
     """
 
     free: Mapping[str, int]
@@ -120,6 +123,8 @@ class NodeReport:
     refused: tuple[str, ...] = ()
     orders: int = 0
     terms: Mapping[str, ModelTerms] = field(default_factory=dict)
+    since: int = 0
+    ended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ class NodeOrders:
         end: ids of sessions to end, as they go on elsewhere.
         draining: whether it gets nothing new, and no replica is needed there: once all its sessions are such as store
             checkpoints, its server may stop, which stores them.
+        full: whether the next report has to have everything, as the controller does not know what this one is based on.
         rejoin: whether the controller does not know it: it has to join again, and send all shares' use anew.
     """
 
@@ -145,6 +151,7 @@ class NodeOrders:
     unload: tuple[tuple[str, str], ...] = ()
     end: tuple[str, ...] = ()
     draining: bool = False
+    full: bool = False
     rejoin: bool = False
 
 

@@ -40,6 +40,9 @@ class FreeMemory:
         self._by_free: dict[str, _Heap] = {}
         self._by_total: dict[str, _Heap] = {}
 
+    def __len__(self) -> int:
+        return len(self._total)
+
     def set(self, node: str, device: str, free: int, total: int) -> None:
         """Set a device's free bytes and those that it has at all."""
         key = node, device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from .documents import NodeInfo, NodeReport, NodeState, SessionReport
@@ -44,6 +44,7 @@ class ClusterNode:
         claims: by id of a session, the bytes that its wish declared.
         replicas: by model, device and bytes that a replica is promised which is not ready yet.
         number: of the next orders.
+        known: number of the orders since which a report may say changes; 0: it has to have everything.
     """
 
     info: NodeInfo
@@ -54,6 +55,7 @@ class ClusterNode:
     claims: dict[str, int] = field(default_factory=dict)
     replicas: dict[str, tuple[str, int]] = field(default_factory=dict)
     number: int = 1
+    known: int = 0
     _pending: dict[tuple[str, str], deque[PendingSession]] = field(default_factory=dict)
     _promised: dict[str, int] = field(default_factory=dict)
     _free: dict[str, int] = field(default_factory=dict)
@@ -95,6 +97,15 @@ class ClusterNode:
         for line in self._pending.values():
             yield from line
 
+    def pending_needs(self) -> dict[str, dict[str, float]]:
+        """What those need of their owners' quotas, by owner and quota."""
+        needs: dict[str, dict[str, float]] = {}
+        for pending in self.pending():
+            row = needs.setdefault(pending.owner, {"sessions": 0, "memory_bytes": 0})
+            row["sessions"] += 1
+            row["memory_bytes"] += pending.declared
+        return needs
+
     def take(
         self, report: NodeReport, now: float
     ) -> tuple[list[SessionReport], list[SessionReport], list[PendingSession]]:
@@ -106,26 +117,35 @@ class ClusterNode:
         before, self.report, self.reported = self.report, report, now
         new: list[SessionReport] = []
         ended: list[SessionReport] = []
-        opened: list[PendingSession] = []
-        if before is None or before.sessions != report.sessions:
+        if report.since and before is not None:
+            new = [session for session in report.sessions if session.id not in self.sessions]
+            ended = [self.sessions.pop(id) for id in report.ended if id in self.sessions]
+            self.sessions.update((session.id, session) for session in report.sessions)
+            used = {owner: row for owner, row in {**before.used, **report.used}.items() if row}
+            self.report = replace(report, sessions=(), used=used)
+        elif before is None or before.since or before.sessions != report.sessions:
             sessions = {session.id: session for session in report.sessions}
             new = [session for id, session in sessions.items() if id not in self.sessions]
             ended = [session for id, session in self.sessions.items() if id not in sessions]
             self.sessions = sessions
-            for session in ended:
-                self.claims.pop(session.id, None)
-            for session in new:
-                line = self._pending.get((session.owner, session.device))
-                if line:
-                    pending = line.popleft()
-                    if not line:
-                        del self._pending[session.owner, session.device]
-                    self._promise(pending.device, -pending.bytes)
-                    opened.append(pending)
-                    if pending.declared:
-                        self.claims[session.id] = pending.declared
+        for session in ended:
+            self.claims.pop(session.id, None)
+        opened = [pending for session in new if (pending := self._open(session)) is not None]
         self._count()
         return new, ended, opened
+
+    def _open(self, session: SessionReport) -> PendingSession | None:
+        """Count a placed session as the one that is reported now; None if none was placed."""
+        line = self._pending.get((session.owner, session.device))
+        if not line:
+            return None
+        pending = line.popleft()
+        if not line:
+            del self._pending[session.owner, session.device]
+        self._promise(pending.device, -pending.bytes)
+        if pending.declared:
+            self.claims[session.id] = pending.declared
+        return pending
 
     def _count(self) -> None:
         """Count free bytes anew: those reported, less what sessions declared and do not use yet."""

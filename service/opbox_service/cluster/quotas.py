@@ -8,7 +8,7 @@ up to more than the quota. What can exceed it is one node's share: that of a nod
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ __all__ = ["Grant", "QuotaShares", "Shortage"]
 
 GRAINS = 8
 """A share that nobody presses for exceeds the use by the quota divided by this, at most."""
+ANEW_REPORTS = 8
+"""A share whose use has not changed is set anew with each so many reports, and with each while somebody is short."""
 DAY_S = 86400
 UNLIMITED = OwnerQuotas()
 
@@ -168,7 +170,13 @@ class QuotaShares:
     # -- settling -----------------------------------------------------------------------------------------------
 
     def settle(
-        self, node: str, report: NodeReport, pending: Mapping[str, Mapping[str, float]], number: int, now: float
+        self,
+        node: str,
+        report: NodeReport,
+        pending: Mapping[str, Mapping[str, float]],
+        number: int,
+        now: float,
+        changed: Iterable[str] | None = None,
     ) -> list[str]:
         """Take a node's use, and set its shares anew.
 
@@ -177,16 +185,22 @@ class QuotaShares:
             pending: by owner and quota, what is placed there and not reported yet.
             number: of the node's next orders.
             now: seconds since 1970; days are UTC's.
+            changed: owners whose use may have changed since the node's last report; None: all.
 
         Returns:
             Owners who may get a place now that they could not get before.
         """
         self._begin_day(now)
         unconfirmed = self._unconfirmed.get(node, {})
+        anew = number % ANEW_REPORTS == 0
+        here = self._by_node.get(node, {})
+        if changed is None or anew:
+            owners = {**here, **dict.fromkeys(report.used)}
+        else:
+            owners = dict.fromkeys([*unconfirmed, *changed, *pending, *(name for name in self._short if name in here)])
         for owner in [owner for owner, ordered in unconfirmed.items() if ordered <= report.orders]:
             del unconfirmed[owner]
         woken = []
-        owners = {**dict.fromkeys(self._by_node.get(node, ())), **dict.fromkeys(report.used)}
         for owner in [*owners, *(owner for owner in report.refused if owner not in owners)]:
             limits = self.of(owner).limits
             used, placed = report.used.get(owner, {}), pending.get(owner, {})
@@ -198,6 +212,9 @@ class QuotaShares:
                         self._forget(key, node)
                     continue
                 pool, grant = self._grant(owner, quota, node)
+                unchanged = grant.used == used.get(quota, 0) + placed.get(quota, 0) and grant.ceiling == grant.share
+                if unchanged and (used or placed) and not (anew or wanted or pool.scarce):
+                    continue
                 self._confirm(pool, grant, report.orders)
                 self._use(pool, grant, used.get(quota, 0) + placed.get(quota, 0))
                 least = 1 if wanted and quota == "sessions" else 0
@@ -286,7 +303,9 @@ class QuotaShares:
     # -- sums ---------------------------------------------------------------------------------------------------
 
     def _grant(self, owner: str, quota: str, node: str) -> tuple[_Pool, Grant]:
-        pool = self._pools.setdefault((owner, quota), _Pool())
+        pool = self._pools.get((owner, quota))
+        if pool is None:
+            pool = self._pools[owner, quota] = _Pool()
         grant = pool.grants.get(node)
         if grant is None:
             grant = pool.grants[node] = Grant()

@@ -1,0 +1,360 @@
+"""SessionPlaces: which node gets a session, and which wishes wait, have a place or are refused."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from ..owner_terms import LARGER_QUOTA
+from .documents import Demand, PlacedSession, Refused, SessionWish, Waiting, kind_of
+from .free_memory import DevicePlace, FreeMemory
+from .nodes import USUAL_BYTES, ClusterNode, PendingSession
+from .placement import MAX_OVERTAKEN, WishLine, WishQueue
+from .quotas import QuotaShares, Shortage
+
+__all__ = ["ABANDONED_S", "Outcome", "SessionPlaces"]
+
+ABANDONED_S = 30.0
+"""Seconds after which a wish is forgotten that nobody asks for again."""
+RETRY_S = 1.0
+CANDIDATES = 8
+"""Number of devices among which the node with the shortest queue is chosen."""
+DEVICES_PER_RESERVED = 64
+"""One device of so many, at least one and at most MAX_RESERVED, may be reserved for wishes that many overtook."""
+MAX_RESERVED = 16
+WISH_FIELDS = 6
+
+Outcome: TypeAlias = PlacedSession | Waiting | Refused
+
+
+class SessionPlaces:
+    """Gives sessions their places.
+
+    Args:
+        nodes: the cluster's, by name.
+        shares: of owners' quotas.
+        pushes, pending_s: see Controller.
+
+    Attributes:
+        memory: free memory of the nodes that take sessions.
+
+    Example:
+        >>> places = SessionPlaces({}, QuotaShares(), pushes=True, pending_s=20.0)
+        >>> places.place(SessionWish("1" * 32, "ann"), 0.0).status
+        503
+    """
+
+    def __init__(
+        self, nodes: Mapping[str, ClusterNode], shares: QuotaShares, *, pushes: bool, pending_s: float
+    ) -> None:
+        self._nodes, self._shares = nodes, shares
+        self._pushes, self._pending_s = pushes, pending_s
+        self.memory = FreeMemory()
+        self._queues: dict[str, WishQueue] = {}
+        self._asked: OrderedDict[str, tuple[SessionWish, float]] = OrderedDict()
+        self._placed: OrderedDict[str, tuple[SessionWish, PlacedSession, float]] = OrderedDict()
+        self._refused: OrderedDict[str, tuple[Refused, float]] = OrderedDict()
+        self._reserved: dict[str, tuple[str, str]] = {}
+        self._risen: dict[str, None] = {}
+
+    def place(self, wish: SessionWish, now: float) -> Outcome:
+        """Find a node for a session. Asking again with the same id gives the same place, or the wish's new position."""
+        if wish.id in self._placed:
+            placement = self._placed[wish.id][1]
+            if placement.node not in wish.avoid:
+                return self._settled(wish, placement)
+            self._withdraw(wish.id)
+        refused = self._refused.pop(wish.id, None)
+        if refused is not None:
+            return refused[0]
+        self._asked[wish.id] = wish, now
+        self._asked.move_to_end(wish.id)
+        queue = self._queues.setdefault(wish.device, WishQueue())
+        if wish.id not in queue.wishes:
+            queue.add(wish, self._shares.of(wish.owner).weight)
+            if self._may_fit(queue, wish):
+                self._serve_queue(wish.device, now)
+        elif self.memory.largest(wish.device) < max(wish.bytes, 1):
+            self._drop(wish)
+            self._refuse(wish, self._no_device(wish), now)
+        elif (shortage := self._shares.shortage(wish.owner, _needs(wish))) is not None:
+            self._drop(wish)
+            self._refuse(wish, _quota_refusal(shortage), now)
+        if wish.id in self._placed:
+            return self._settled(wish, self._placed[wish.id][1])
+        if wish.id in self._refused:
+            return self._refused.pop(wish.id)[0]
+        return self._waiting(queue, wish)
+
+    def cancel(self, wish_id: str, now: float) -> None:
+        """Forget a wish, or give its place back: the client has gone, or the node refused it."""
+        row = self._asked.pop(wish_id, None)
+        if row is not None:
+            self._drop(row[0])
+        if wish_id in self._placed:
+            self._withdraw(wish_id)
+        self.serve(now)
+
+    def demand(self) -> dict[str, Demand]:
+        """By device, the sessions that wait: what an autoscaler starts nodes for."""
+        return {
+            device: Demand(len(queue), queue.bytes, max(wish.bytes for wish in queue.wishes.values()))
+            for device, queue in sorted(self._queues.items())
+            if queue
+        }
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def show(self, node: ClusterNode) -> None:
+        """Enter a node's free memory."""
+        if node.state == "ready":
+            name, reserved = node.info.name, set(self._reserved.values()) if self._reserved else ()
+            for device, total in node.info.devices.items():
+                is_reserved = (name, device) in reserved
+                free = 0 if is_reserved else node.free(device)
+                if is_reserved or free > self.memory.free(name, device):
+                    self._risen[device] = None
+                self.memory.set(name, device, free, total)
+
+    def opened(self, wish_ids: Iterable[str]) -> None:
+        """Note that nodes have reported the sessions of these wishes."""
+        for id in wish_ids:
+            self._placed.pop(id, None)
+
+    def remove(self, node: ClusterNode) -> None:
+        """Place nothing more on a node."""
+        name = node.info.name
+        for id in [id for id, place in self._reserved.items() if place[0] == name]:
+            del self._reserved[id]
+        for device in node.info.devices:
+            self.memory.remove(name, device)
+
+    def unpark(self, owners: Iterable[str]) -> None:
+        """Let owners' wishes have turns again, as quota may be free."""
+        for queue in self._queues.values():
+            for owner in owners:
+                queue.unpark(owner)
+
+    def serve(self, now: float) -> None:
+        """Give places to wishes that may fit now: nothing is looked at unless memory has become free."""
+        if self._risen:
+            names = sorted({name for device in self._risen for name in (device, kind_of(device))})
+            self._risen.clear()
+            for name in names:
+                self._serve_queue(name, now)
+
+    def serve_all(self, now: float) -> None:
+        """Give places to wishes, after nodes or quotas have changed."""
+        self._risen.clear()
+        for device in sorted(self._queues):
+            self._serve_queue(device, now)
+
+    def expire(self, now: float) -> None:
+        """Forget wishes that nobody asks for, and places that nobody used."""
+        while self._asked and now - next(iter(self._asked.values()))[1] > ABANDONED_S:
+            wish, _ = self._asked.popitem(last=False)[1]
+            self._drop(wish)
+        while self._refused and now - next(iter(self._refused.values()))[1] > ABANDONED_S:
+            self._refused.popitem(last=False)
+        while self._placed and now - next(iter(self._placed.values()))[2] > self._pending_s:
+            self._withdraw(next(iter(self._placed)))
+        self.serve(now)
+
+    # -- deciding -----------------------------------------------------------------------------------------------
+
+    def _may_fit(self, queue: WishQueue, wish: SessionWish) -> bool:
+        """Whether serving the queue may place the wish or refuse it, so that a full cluster costs nothing."""
+        needed = max(wish.bytes or USUAL_BYTES, 1)
+        return (
+            bool(self.memory.best(wish.device, needed))
+            or self.memory.largest(wish.device) < needed
+            or self._shares.shortage(wish.owner, _needs(wish)) is not None
+        )
+
+    def _serve_queue(self, device: str, now: float) -> None:
+        """Give places to the wishes whose turn it is, until none of them fits."""
+        queue = self._queues.get(device)
+        progress = bool(queue)
+        while queue and progress:
+            progress = False
+            passed: list[WishLine] = []
+            for line in queue.turns(self._reserved):
+                wish = queue.first(line)
+                outcome = self._try(wish, now)
+                if isinstance(outcome, PlacedSession):
+                    queue.served(line)
+                    self._asked.pop(wish.id, None)
+                    for other in passed:
+                        queue.overtake(other)
+                    progress = True
+                    break
+                if isinstance(outcome, Refused):
+                    self._drop(wish)
+                    self._refuse(wish, outcome, now)
+                    progress = True
+                elif outcome is not None:
+                    queue.park(line)
+                    progress = True
+                else:
+                    passed.append(line)
+                    if line.overtaken >= MAX_OVERTAKEN:
+                        self._reserve(wish)
+
+    def _try(self, wish: SessionWish, now: float) -> PlacedSession | Refused | Shortage | None:
+        """A place for a wish; None if no device has as much memory free now."""
+        needed = wish.bytes or USUAL_BYTES
+        largest = self.memory.largest(wish.device)
+        if largest < max(wish.bytes, 1):
+            return self._no_device(wish)
+        shortage = self._shares.shortage(wish.owner, _needs(wish))
+        if shortage is not None:
+            return _quota_refusal(shortage)
+        if wish.id in self._reserved:
+            name, device = self._reserved[wish.id]
+            free = self._nodes[name].free(device)
+            places = [DevicePlace(name, device, free)] if free >= min(needed, largest) else []
+        else:
+            places = self.memory.best(wish.device, max(min(needed, largest), 1), CANDIDATES, wish.avoid)
+        if not places:
+            return None
+        places.sort(key=lambda place: (self._nodes[place.node].queue, -place.free, place.node, place.device))
+        shortage = None
+        for place in places:
+            node = self._nodes[place.node]
+            shortage = self._shares.admit(wish.owner, place.node, _needs(wish), node.number)
+            if shortage is None:
+                return self._promise(wish, node, place.device, now)
+        return shortage
+
+    def _promise(self, wish: SessionWish, node: ClusterNode, device: str, now: float) -> PlacedSession:
+        name = node.info.name
+        self._reserved.pop(wish.id, None)
+        node.promise(PendingSession(wish.id, wish.owner, device, wish.bytes or USUAL_BYTES, wish.bytes))
+        self.show(node)
+        new = self._shares.unconfirmed(wish.owner, name)
+        shares = {wish.owner: self._shares.shares(wish.owner, name)} if new else {}
+        # Not the next orders' number: orders with other owners' shares may be on their way, or lost.
+        number = node.report.orders if new and node.report is not None else 0
+        revision = self._shares.revision(wish.owner, name) if new else 0
+        placement = PlacedSession(name, node.info.url, device, shares, number, revision)
+        self._placed[wish.id] = wish, placement, now
+        return placement
+
+    def _reserve(self, wish: SessionWish) -> None:
+        """Reserve the device with the most free memory that is large enough, if not too many are reserved."""
+        allowed = min(max(len(self.memory) // DEVICES_PER_RESERVED, 1), MAX_RESERVED)
+        if wish.id in self._reserved or len(self._reserved) >= allowed:
+            return
+        taken = set(self._reserved.values())
+        for place in self.memory.best(wish.device, 0, CANDIDATES, wish.avoid):
+            total = self._nodes[place.node].info.devices[place.device]
+            if total >= wish.bytes and (place.node, place.device) not in taken:
+                self._reserved[wish.id] = place.node, place.device
+                self.show(self._nodes[place.node])
+                return
+
+    def _drop(self, wish: SessionWish) -> None:
+        """Take a wish out of its queue; the owner's next may be smaller."""
+        self._queues[wish.device].drop(wish.id)
+        self._risen[wish.device] = None
+        place = self._reserved.pop(wish.id, None)
+        if place is not None:
+            self.show(self._nodes[place[0]])
+
+    def _settled(self, wish: SessionWish, placement: PlacedSession) -> Outcome:
+        """The place, once its node has the owner's share or the caller sends it."""
+        if self._pushes or not placement.shares:
+            return placement
+        if self._shares.unconfirmed(wish.owner, placement.node):
+            reason = f"node {placement.node} is being told the owner's share: ask again in {RETRY_S:g} s"
+            return Waiting(1, sum(map(len, self._queues.values())), RETRY_S, reason)
+        return PlacedSession(placement.node, placement.url, placement.device)
+
+    def _waiting(self, queue: WishQueue, wish: SessionWish) -> Waiting:
+        waiting = sum(map(len, self._queues.values()))
+        reason = (
+            f"sessions: expected a {wish.device} with {wish.bytes or USUAL_BYTES} bytes free, got none that has as "
+            f"much now: {waiting} wait, and this one is about number {queue.position(wish)}"
+        )
+        return Waiting(queue.position(wish), waiting, RETRY_S, reason)
+
+    def _no_device(self, wish: SessionWish) -> Refused:
+        largest = self.memory.largest(wish.device)
+        if not largest:
+            has = sorted({kind_of(device) for node in self._nodes.values() for device in node.info.devices})
+            reason = (
+                f"device: expected one that a node of the cluster has ({', '.join(has) or 'none'}), got "
+                f"{wish.device!r}, which no node that takes sessions has: ask for another, or join a node that has it"
+            )
+        else:
+            reason = (
+                f"bytes: expected at most {largest}, as the largest {wish.device} of the nodes that take sessions has, "
+                f"got {wish.bytes}: ask for less, or join a node with more"
+            )
+        return Refused(503, reason)
+
+    def _refuse(self, wish: SessionWish, refused: Refused, now: float) -> None:
+        self._asked.pop(wish.id, None)
+        self._refused[wish.id] = refused, now
+
+    def _withdraw(self, wish_id: str) -> None:
+        """Give a place back that was not used."""
+        wish, placement, _ = self._placed.pop(wish_id)
+        node = self._nodes.get(placement.node)
+        if node is not None and node.withdraw(wish_id, wish.owner, placement.device) is not None:
+            self._shares.give_back(wish.owner, placement.node, _needs(wish))
+            self.show(node)
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All but nodes and shares, as JSON."""
+        return {
+            "queues": {device: queue.state() for device, queue in self._queues.items()},
+            "asked": [[*_row(wish), when] for wish, when in self._asked.values()],
+            "placed": [
+                [*_row(wish), place.node, place.url, place.device, place.shares, place.number, place.revision, when]
+                for wish, place, when in self._placed.values()
+            ],
+            "reserved": [[id, *place] for id, place in self._reserved.items()],
+            "risen": sorted(self._risen),
+            "refused": [[id, refused.status, refused.reason, when] for id, (refused, when) in self._refused.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take a state; the nodes are there already."""
+        self._reserved = {id: (node, device) for id, node, device in state["reserved"]}
+        for node in self._nodes.values():
+            self.show(node)
+        self._risen = dict.fromkeys(state["risen"])
+        self._asked.update((row[0], (_wish(row), row[-1])) for row in state["asked"])
+        wishes = {id: wish for id, (wish, _) in self._asked.items()}
+        self._queues = {device: WishQueue.restored(row, wishes) for device, row in state["queues"].items()}
+        for row in state["placed"]:
+            *place, when = row[WISH_FIELDS:]
+            self._placed[row[0]] = _wish(row), PlacedSession(*place), when
+        for id, status, reason, when in state["refused"]:
+            self._refused[id] = Refused(status, reason), when
+
+
+def _row(wish: SessionWish) -> list[Any]:
+    return [wish.id, wish.owner, wish.device, wish.bytes, wish.after, list(wish.avoid)]
+
+
+def _wish(row: list[Any]) -> SessionWish:
+    id, owner, device, nbytes, after, avoid = row[:WISH_FIELDS]
+    return SessionWish(id, owner, device, nbytes, after, tuple(avoid))
+
+
+def _needs(wish: SessionWish) -> dict[str, float]:
+    """What a session needs of its owner's quotas; of time and undeclared memory, any."""
+    return {"sessions": 1, "memory_bytes": wish.bytes, "worker_seconds": 0}
+
+
+def _quota_refusal(shortage: Shortage) -> Refused:
+    reason = (
+        f"{shortage.quota}: expected at most {shortage.limit:g} of an owner on all nodes together, got "
+        f"{shortage.used:g} in use and more: end a session of yours, or {LARGER_QUOTA}"
+    )
+    return Refused(429, reason)
