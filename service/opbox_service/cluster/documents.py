@@ -109,10 +109,10 @@ class NodeReport:
         used: by owner and quota of QUOTAS, what the owner uses here; owners that use nothing may be left out.
         refused: owners who were refused since the last report because their share here was used up.
         orders: number of the last orders that are in force here; 0: none yet.
+        terms: of the models here whose model.toml has `replicas`.
         since: 0: it has everything. Else `sessions` has only those that are new or have changed, and `used` the owners
             whose use has, since the report that the orders of this number answered.
         ended: with `since`, ids of sessions that have ended since then.
-        terms: of the models here whose model.toml has `replicas`.
     """
 
     free: Mapping[str, int]
@@ -122,9 +122,9 @@ class NodeReport:
     used: Shares = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     orders: int = 0
+    terms: Mapping[str, ModelTerms] = field(default_factory=dict)
     since: int = 0
     ended: tuple[str, ...] = ()
-    terms: Mapping[str, ModelTerms] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
