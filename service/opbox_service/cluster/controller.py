@@ -219,6 +219,11 @@ class Controller:
             return node.info.url
         return self.directories.gone(session_id)
 
+    def sessions_on(self, name: str) -> int:
+        """How many sessions a node has."""
+        node = self.nodes.get(name)
+        return len(node.sessions) if node is not None else 0
+
     def move(self, session_id: str, new_id: str, owner: str, now: float) -> None:
         """Record that a lost session goes on as another; should its node come back, it ends it there.
 

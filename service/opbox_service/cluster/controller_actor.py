@@ -103,6 +103,7 @@ class ControllerActor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._work: asyncio.Task[None] | None = None
         self._stopping = False
+        self._behind = 0.0  # seconds for which calls wait to be read
         self._resumed: list[tuple[str, RayNode]] = []
         self._load()
         self._read_tokens()
@@ -128,7 +129,7 @@ class ControllerActor:
 
         Args:
             name: of the node.
-            report: what it has.
+            report: what it has, or what has changed.
             digest: `digest_of` the tokens that it has.
         """
         await self.begin()
@@ -136,9 +137,9 @@ class ControllerActor:
         member = self._members.get(name)
         if member is not None:
             member.report, member.seen = report, now
-            if report.sessions:
-                member.busy = now
-        orders = self._controller.report(name, report, now)
+        orders = self._controller.report(name, report, now, arrived=now - self._behind)
+        if member is not None and self._controller.sessions_on(name):
+            member.busy = now
         return orders, None if digest == digest_of(self._tokens) else self._tokens
 
     async def server_lost(self, name: str) -> None:
@@ -256,7 +257,7 @@ class ControllerActor:
                 device: {"bytes": nbytes, "free": report.free.get(device, 0)}
                 for device, nbytes in (member.info.devices if member.info else {}).items()
             },
-            "sessions": len(report.sessions),
+            "sessions": self._controller.sessions_on(name) if member.report is not None else 0,
             "models": sorted(report.models),
             "queue": report.queue,
             "ray_node": member.ray_id,
@@ -278,7 +279,9 @@ class ControllerActor:
                 await asyncio.to_thread(self._save)
             except Exception as error:  # of Ray, or a full disk: said, and tried again
                 print(f"opbox cluster: {type(error).__name__}: {error}", flush=True)
+            due = time.time() + TICK_S
             await asyncio.sleep(TICK_S)
+            self._behind = max(0.0, time.time() - due)
 
     async def _look(self, nodes: list[RayNode]) -> None:
         """Start actors on nodes that have none, forget nodes that are gone, and ask for nodes that are needed."""
@@ -331,6 +334,8 @@ class ControllerActor:
 
     async def _find_silent(self, now: float) -> None:
         """Look for nodes without a report of late: one whose server does not listen is lost."""
+        if self._behind > CONNECT_S / 2:  # reports wait, and a server that listens would seem not to
+            return
         silent = [
             (name, member.info.url)
             for name, member in self._members.items()

@@ -27,6 +27,7 @@ from .node_reports import Refusals, ServerApi, devices_of, report_of
 from .node_shares import NodeShares
 from .owner_tokens import quotas_of
 from .quotas import UNLIMITED
+from .report_changes import ReportChanges
 from .server_process import TRUSTED, ServerProcess, with_proxies
 
 __all__ = ["CONTROLLER", "NodeActor", "digest_of"]
@@ -82,6 +83,7 @@ class NodeActor:
         self._joined = ""
         self._number = 0
         self._refusals = Refusals()
+        self._changes = ReportChanges()
         self._api: ServerApi | None = None
         self._stores = bool(variables.get("OPBOX_STORE_URL"))
         models = variables.get("OPBOX_MODELS")
@@ -155,7 +157,8 @@ class NodeActor:
             self._api = ServerApi(url, self._server.token)
             await self._join(self._api)
         report = await asyncio.to_thread(self._read, self._api)
-        orders, tokens = await self._call("report", self._name, report, self._digest)
+        orders, tokens = await self._call("report", self._name, self._changes.of(report), self._digest)
+        self._changes.answered(orders)
         if tokens is not None:
             write_private(self._tokens_file, tokens)
             self._digest = digest_of(tokens)
@@ -165,7 +168,7 @@ class NodeActor:
     async def _join(self, api: ServerApi) -> None:
         rows = (await asyncio.to_thread(api.get, routes.DEVICES))["devices"]
         info = NodeInfo(self._name, api.url, devices_of(rows), version("opbox-service"))
-        self._number = 0
+        self._number, self._changes = 0, ReportChanges()
         await asyncio.to_thread(self._shares.clear)
         await self._call("join", info)
         self._joined = api.url
