@@ -15,7 +15,7 @@ import httpx
 from opbox_service.cluster.controller import Controller
 from opbox_service.cluster.documents import NodeInfo
 from opbox_service.cluster.gateway.controllers import LocalControllers
-from opbox_service.cluster.gateway.server import Gateway
+from opbox_service.cluster.gateway.server import ClusterGateway
 from opbox_service.settings import Settings
 from tests.contract.live import SCOPES, TOKENS, Live
 
@@ -43,7 +43,9 @@ class GatewayThread:
         self.url = f"http://127.0.0.1:{self.port}"
         self.clock = 0.0
         tokens = json.loads(tokens_setting())
-        self.gateway = Gateway(LocalControllers(controller, lambda: self.clock), Settings(tokens=tokens, **settings))
+        self.gateway = ClusterGateway(
+            LocalControllers(controller, lambda: self.clock), Settings(tokens=tokens, **settings)
+        )
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(sock,), daemon=True)
