@@ -83,7 +83,7 @@ class Box:
     Args:
         folder: for the servers.
         names: of the nodes.
-        settings: of the servers.
+        settings: of the servers; "{node}" in one is the node's own folder.
     """
 
     def __init__(self, folder: Path, names: str = "ab", **settings: str) -> None:
@@ -92,7 +92,8 @@ class Box:
         for name in names:
             place = folder / name
             place.mkdir()
-            self.lives[name] = Live("none", place, OPBOX_NODE=name, **settings)
+            own = {key: value.replace("{node}", str(place)) for key, value in settings.items()}
+            self.lives[name] = Live("none", place, OPBOX_NODE=name, **own)
             self.controller.join(NodeInfo(name, self.lives[name].url, {"cpu": GIB}), 0.0)
         self.front = GatewayThread(self.controller)
         self.url = self.front.url

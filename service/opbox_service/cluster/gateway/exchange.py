@@ -32,12 +32,12 @@ WAITING_BYTES = 1 << 18
 
 
 def unreached(name: str) -> NotReadyError:
-    """The error for a node that is not reached."""
+    """The error for a node that is not reached. Its detail says so: an earlier try of the call may have run there."""
     error = NotReadyError(
         f"node {name!r}: expected it to answer, got no connection: try again; when the cluster counts it as lost, its "
         "sessions are answered 410"
     )
-    error.retry_after = 1.0
+    error.retry_after, error.detail = 1.0, {"unreached": name}
     return error
 
 
