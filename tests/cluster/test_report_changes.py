@@ -88,10 +88,10 @@ def test_the_controller_knows_the_same_as_by_full_reports(steps: list[tuple[str,
                 cluster.now += 1
                 for other, its in cluster.nodes.items():
                     whole = its.report()
-                    told = changes[other].of(whole) if sparing else whole
-                    orders = cluster.controller.report(other, told, cluster.now)
+                    sent = changes[other].of(whole) if sparing else whole
+                    orders = cluster.controller.report(other, sent, cluster.now)
                     if orders.full:
-                        told = changes[other].of(whole)
+                        sent = changes[other].of(whole)
                         orders = cluster.controller.report(other, whole, cluster.now)
                     if step == "settle":
                         its.obey(orders)

@@ -6,13 +6,10 @@ was restored from `dump` decides as the one that was dumped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
-from opbox_protocol.errors import BadRequestError
-
+from .controller_state import dumped, loaded
 from .directories import REMEMBERED_S, Directories
 from .documents import (
     Demand,
@@ -41,8 +38,6 @@ STOPPING_S = 60.0
 """Seconds that a node's server may take to stop, in which it does not count as lost."""
 SKIPPED = 1 << 20
 """More orders than a node gets in the time of which a controller that died leaves no state."""
-FORMAT = 1
-"""Format of `dump`; grows when an older opbox could not read it."""
 
 
 class Controller:
@@ -60,6 +55,10 @@ class Controller:
         shares: of owners' quotas.
         places: of sessions.
         replicas: of models.
+        stated: by node, terms of the models whose files it has.
+        directories: of sessions and nodes.
+        ticked: time of the last tick.
+        behind: seconds that the report which was read last had waited.
 
     Example:
         >>> controller = Controller()
@@ -79,11 +78,11 @@ class Controller:
     ) -> None:
         self.pushes, self.lost_s, self.pending_s = pushes, lost_s, pending_s
         self.nodes: dict[str, ClusterNode] = {}
-        self._share(QuotaShares(usual, quotas))
+        self.begin_with(QuotaShares(usual, quotas))
         self.replicas = Replicas(self._place_replica, self._release_replica)
-        self._stated: dict[str, dict[str, ModelTerms]] = {}
-        self._directories = Directories()
-        self._ticked = self._behind = 0.0
+        self.stated: dict[str, dict[str, ModelTerms]] = {}
+        self.directories = Directories()
+        self.ticked = self.behind = 0.0
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -101,7 +100,7 @@ class Controller:
             self._forget(before, f"node {info.name} has restarted", now)
         self.nodes[info.name] = node = ClusterNode(info, now)
         node.number = before.number + 1 if before is not None else 1
-        self._directories.node(info.name, info.url, "ready")
+        self.directories.node(info.name, info.url, "ready")
         if report is not None:
             self._take(node, report, now)
         elif before is not None and before.state == "lost":
@@ -119,7 +118,7 @@ class Controller:
             arrived: since when the report waited to be read; None: it did not. As long as reports wait, others do too,
                 and no node is lost for that.
         """
-        self._behind = 0.0 if arrived is None else max(0.0, now - arrived)
+        self.behind = 0.0 if arrived is None else max(0.0, now - arrived)
         node = self.nodes.get(name)
         if node is None or node.state == "lost":
             return NodeOrders(rejoin=True)
@@ -184,12 +183,12 @@ class Controller:
         Returns:
             The nodes that were lost by it.
         """
-        if self._ticked and now - self._ticked > self.lost_s / 2:  # nobody listened: that is no node's fault
+        if self.ticked and now - self.ticked > self.lost_s / 2:  # nobody listened: that is no node's fault
             for node in self.nodes.values():
                 if node.state != "lost":
                     node.reported = max(node.reported, now - self.lost_s / 2)
-        self._ticked = now
-        heard = now - self._behind  # a report that came later may wait
+        self.ticked = now
+        heard = now - self.behind  # a report that came later may wait
         late = [
             name
             for name, node in self.nodes.items()
@@ -199,7 +198,7 @@ class Controller:
         self.places.expire(now)
         self._forget_lost(now)
         self._changed(now, served=not late)
-        self._directories.expire(now)
+        self.directories.expire(now)
         return late
 
     # -- sessions -----------------------------------------------------------------------------------------------
@@ -214,25 +213,25 @@ class Controller:
 
     def where(self, session_id: str) -> str | GoneSession:
         """Return the URL of a session's node, or why there is none."""
-        name = self._directories.node_of(session_id)
+        name = self.directories.node_of(session_id)
         node = self.nodes.get(name) if name is not None else None
         if node is not None and node.state != "lost":
             return node.info.url
-        return self._directories.gone(session_id)
+        return self.directories.gone(session_id)
 
     def move(self, session_id: str, new_id: str, owner: str, now: float) -> None:
         """Record that a lost session goes on as another; should its node come back, it ends it there.
 
         Nothing happens where the owner has no such session.
         """
-        name = self._directories.node_of(session_id)
+        name = self.directories.node_of(session_id)
         session = self.nodes[name].sessions.get(session_id) if name in self.nodes else None
-        if owner and owner == (session.owner if session is not None else self._directories.owner_of(session_id)):
-            self._directories.move(session_id, new_id, now)
+        if owner and owner == (session.owner if session is not None else self.directories.owner_of(session_id)):
+            self.directories.move(session_id, new_id, now)
 
     def directory(self, since: int = -1) -> Directory:
         """What gateways have to know. Where nothing has changed since that version, it is the same object."""
-        return self._directories.now()
+        return self.directories.now()
 
     def demand(self) -> dict[str, Demand]:
         """By device, the sessions that wait: what an autoscaler starts nodes for."""
@@ -259,9 +258,9 @@ class Controller:
         name = node.info.name
         new, ended, opened = node.take(report, now)
         for session in new:
-            self._directories.opened(session.id, name)
+            self.directories.opened(session.id, name)
         for session in ended:
-            self._directories.ended(session.id)
+            self.directories.ended(session.id)
         self.places.opened(pending.wish for pending in opened)
         self._take_terms(name, report.terms)
         if self.replicas.report(name, report):
@@ -272,12 +271,12 @@ class Controller:
 
     def _take_terms(self, node: str, terms: Mapping[str, ModelTerms]) -> None:
         """Take what a node's model.toml files say, where it is new; of several nodes', what is said of the newest."""
-        before = self._stated.get(node, {})
+        before = self.stated.get(node, {})
         if before == terms:
             return
-        self._stated[node] = dict(terms)
+        self.stated[node] = dict(terms)
         for model in {**before, **terms}:
-            rows = [known[model] for known in self._stated.values() if model in known]
+            rows = [known[model] for known in self.stated.values() if model in known]
             if not rows:
                 self.replicas.let_go(model)
                 continue
@@ -290,21 +289,21 @@ class Controller:
         shares = self.shares.changed(name, report.orders)
         load, unload = self.replicas.orders(name)
         unload += self.replicas.forgotten(report)
-        end = tuple(id for id in node.sessions if self._directories.is_moved(id))
+        end = tuple(id for id in node.sessions if self.directories.is_moved(id))
         revisions = {owner: self.shares.revision(owner, name) for owner in shares}
         draining = node.state in ("draining", "drained") and not self.replicas.is_on(name)
         orders = NodeOrders(node.number, shares, revisions, load, unload, end, draining)
         node.number += 1
         return orders
 
-    def _share(self, shares: QuotaShares) -> None:
+    def begin_with(self, shares: QuotaShares) -> None:
         """Begin with these shares, and no places."""
         self.shares = shares
         self.places = SessionPlaces(self.nodes, shares, pushes=self.pushes, pending_s=self.pending_s)
 
     def _set_state(self, node: ClusterNode, state: NodeState) -> None:
         node.state = state
-        self._directories.node(node.info.name, node.info.url, state)
+        self.directories.node(node.info.name, node.info.url, state)
 
     def _lose(self, names: list[str], now: float) -> None:
         """Forget what is on nodes; `_changed` does the rest, once for all of them."""
@@ -316,12 +315,12 @@ class Controller:
         """Forget all that was on a node."""
         name = node.info.name
         for id, session in node.sessions.items():
-            self._directories.lost(id, session.owner, reason, now)
+            self.directories.lost(id, session.owner, reason, now)
         self.places.opened(pending.wish for pending in node.pending())
         node.sessions, node.claims, node.replicas = {}, {}, {}
         self.places.remove(node)
         self.replicas.lost(name)
-        self._stated.pop(name, None)
+        self.stated.pop(name, None)
         self.places.unpark(self.shares.lost(name))
 
     def _forget_lost(self, now: float) -> None:
@@ -329,7 +328,7 @@ class Controller:
         for name in [name for name, node in self.nodes.items() if node.state == "lost"]:
             if now - self.nodes[name].reported > REMEMBERED_S:
                 del self.nodes[name]
-                self._directories.forget_node(name)
+                self.directories.forget_node(name)
 
     def _changed(self, now: float, served: bool = False) -> None:
         """Place models again, and sessions, unless they were served."""
@@ -341,10 +340,10 @@ class Controller:
             self.places.serve_all(now)
 
     def _show_models(self) -> None:
-        self._directories.models(self.replicas.serving())
+        self.directories.models(self.replicas.serving())
 
     def _place_replica(self, name: str, terms: ModelTerms, avoid: tuple[str, ...]) -> str | None:
-        having = {node for node, stated in self._stated.items() if name in stated}
+        having = {node for node, stated in self.stated.items() if name in stated}
         if having:  # others have no files of it
             avoid = (*avoid, *(node for node in self.nodes if node not in having))
         places = self.places.memory.best(terms.device, max(terms.bytes, 1), 1, avoid)
@@ -364,21 +363,7 @@ class Controller:
 
     def dump(self) -> bytes:
         """All state as JSON, in one order: the same state is the same bytes."""
-        state = {
-            "format": FORMAT,
-            "pushes": self.pushes,
-            "lost_s": self.lost_s,
-            "pending_s": self.pending_s,
-            "ticked": self._ticked,
-            "behind": self._behind,
-            "nodes": {name: node.as_json() for name, node in self.nodes.items()},
-            "shares": self.shares.state(),
-            "replicas": self.replicas.state(),
-            "stated": {node: {name: asdict(row) for name, row in rows.items()} for node, rows in self._stated.items()},
-            "directories": self._directories.state(),
-            **self.places.state(),
-        }
-        return json.dumps(state, sort_keys=True, separators=(",", ":")).encode()
+        return dumped(self)
 
     @classmethod
     def load(cls, state: bytes) -> Controller:
@@ -387,39 +372,7 @@ class Controller:
         Raises:
             BadRequestError: the bytes are no such state, or a newer opbox wrote them.
         """
-        try:
-            rows = json.loads(state)
-            if rows["format"] > FORMAT:
-                raise BadRequestError(
-                    f"state of the controller: expected format {FORMAT} or older, got {rows['format']}, which a newer "
-                    "opbox wrote: start that one, or begin with an empty state"
-                )
-            return cls._restored(rows)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadRequestError(
-                f"state of the controller: expected what Controller.dump wrote, got another text ({error!r}): begin "
-                "with an empty state"
-            ) from None
-
-    @classmethod
-    def _restored(cls, rows: dict[str, Any]) -> Controller:
-        controller = cls(pushes=rows["pushes"], lost_s=rows["lost_s"], pending_s=rows["pending_s"])
-        controller._ticked, controller._behind = rows["ticked"], rows["behind"]
-        controller._share(QuotaShares.restored(rows["shares"]))
-        controller._directories = Directories.restored(rows["directories"])
-        for name, row in rows["nodes"].items():
-            controller.nodes[name] = node = ClusterNode.restored(row)
-            controller._directories.node(name, node.info.url, node.state)
-            for session in node.sessions:
-                controller._directories.opened(session, name)
-        controller._directories.set_version(rows["directories"]["version"])
-        controller.replicas.restore(rows["replicas"])
-        controller._stated = {
-            node: {name: ModelTerms(**terms) for name, terms in stated.items()}
-            for node, stated in rows["stated"].items()
-        }
-        controller.places.restore(rows)
-        return controller
+        return loaded(cls, state)
 
 
 def _number(terms: ModelTerms) -> int:
