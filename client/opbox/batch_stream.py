@@ -30,6 +30,7 @@ from .pending import CommandBatch, Pending
 from .recorded_commands import RecordedCommands
 from .request_limits import RequestLimits
 from .session_opening import open_session
+from .session_way import SessionWay, direct_wanted
 from .trace_context import attached, current_context
 from .unfilled_places import UnfilledPlaces
 
@@ -83,6 +84,7 @@ class BatchStream(AfterFork):
         self._cancelling.open()
         self._here: CommandBatch | None = None
         self._unfilled = UnfilledPlaces(transport)
+        direct_wanted()  # a wrong setting is told before there is a session
         self._enter(open_session(transport, [device]))
         self._queue: queue.SimpleQueue[CommandBatch | None] = queue.SimpleQueue()
         self._window: deque[CommandBatch] = deque(maxlen=MAX_SENDERS + 2 * WINDOW + 2)
@@ -94,6 +96,7 @@ class BatchStream(AfterFork):
         self._ttl = float(answer.get("ttl_s", 600))
         self._path = routes.COMMANDS.format(id=self.id)
         self._near = self._transport.near(self._path)
+        self._way = SessionWay(self._transport, answer)
         self._last: CommandBatch | None = None
         self._limits = RequestLimits(answer.get("limits", {}), self._transport.address)
 
@@ -106,6 +109,7 @@ class BatchStream(AfterFork):
 
     def _begin_anew(self, answer: dict[str, Any]) -> None:
         with self._lock, self._loss_lock:
+            self._way.close()
             self._enter(answer)
             lost = self._broken or TransportError("the session was begun anew")
             self._recording.take().fail(lost)
@@ -132,6 +136,11 @@ class BatchStream(AfterFork):
     def loss(self) -> str:
         """Why the engine has ended it, or did before it was begun anew; empty while it has not."""
         return self._loss
+
+    @property
+    def address(self) -> str:
+        """Where its batches go: the server's URL; in a cluster that of the node, or of the gateway."""
+        return self._way.address
 
     @property
     def stats(self) -> dict[str, float]:
@@ -285,7 +294,7 @@ class BatchStream(AfterFork):
         reply = None
         if wait and self._near is not None and not batch.about_graphs:
             reply = self._near.run(batch.seq, batch.commands, batch.tensors)
-        return reply or post_batch(self._transport, batch, wait)
+        return reply or post_batch(self._way.transport, batch, wait)
 
     def _failed(self, batch: CommandBatch, error: Exception, fatal: bool) -> None:
         for view in self._views.values():
@@ -311,6 +320,7 @@ class BatchStream(AfterFork):
         if not shielded(self._end):
             return
         self._senders.join(timeout)
+        self._way.close()
         with contextlib.suppress(MXNetError):  # it may have gone already, or its server
             self._transport.call("DELETE", routes.SESSION.format(id=self.id))
 

@@ -78,7 +78,8 @@ class Attempts:
                 seconds = f"{now - self.begun:.0f} s (OPBOX_PATIENCE sets how long to try)"
                 error.reword(f"{error}; tried {self._failed + 1} times in {seconds}")
             return None
-        if self.number is not None and isinstance(error, NotReadyError):  # which is an answer to this number
+        answered = isinstance(error, NotReadyError) and not error.detail.get("unreached")
+        if self.number is not None and answered:  # with an answer to this number
             self._numbers.end(self.number)
             self.number = self._numbers.begin()
             self.received, self.running = 0, False

@@ -17,9 +17,9 @@ LAYERS = (
     "_lazy absent address attribute base batch_senders byte_counts call_numbers class_property command_places drawing "
     "engine engine_warnings exchange file_errors foreign forks freed gate gateway html http http_failures "
     "http_messages imaging known_graphs lean_transport link_rates link_use live_display lr_scheduler misc "
-    "model_messages name nesting not_opbox notebook numpy_mode proxies registry repeated_calls request_writing "
-    "script_errors server_scope session_scope sigterm tensor_members token_store trace_context unfilled_places "
-    "user_frames libinfo",
+    "model_messages name nesting node_transport not_opbox notebook numpy_mode proxies registry repeated_calls "
+    "request_writing script_errors server_scope session_scope session_way sigterm tensor_members token_store "
+    "trace_context unfilled_places user_frames libinfo",
     "_schema python_operators",
     # The source of operators that users write.
     "operator.bundle operator.closures operator.code_detection operator.custom operator.definition operator.gather "

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from opbox.http import HttpTransport
-from opbox_protocol.errors import NotReadyError
+from opbox_protocol.errors import NotReadyError, TransportError
 
 REFUSALS = 2
 
@@ -21,6 +21,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[str] = []
+        self.numbers: list[str | None] = []
+        self.detail: dict[str, str] = {}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -30,8 +32,10 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append(self.command)
+        self.server.numbers.append(self.headers["Opbox-Call"])
         refused = len(self.server.asked) <= REFUSALS
-        answer = {"error": "in a moment", "type": "NotReadyError"} if refused else {"name": "opbox", "version": "stub"}
+        refusal = {"error": "in a moment", "type": "NotReadyError", "detail": self.server.detail}
+        answer = refusal if refused else {"name": "opbox", "version": "stub"}
         body = json.dumps(answer).encode()
         self.send_response(503 if refused else 200)
         if refused:
@@ -93,3 +97,15 @@ def test_without_patience_no_call_is_made_again(server: Server) -> None:
         transport.call("GET", "/v2")
     assert server.asked == ["GET"]
     transport.close()
+
+
+@pytest.mark.parametrize(("detail", "count"), [({}, 3), ({"unreached": "a"}, 1)])
+def test_a_refusal_takes_a_call_s_number_unless_it_is_not_the_node_s(
+    server: Server, transport: HttpTransport, detail: dict[str, str], count: int
+) -> None:
+    """A server keeps its refusal as the answer to the number; behind a gateway the node may still have run the call."""
+    server.detail = detail
+    with pytest.raises(TransportError, match="this is not opbox"):  # what takes the call in the end is this stub
+        transport.call("POST", "/v1/sessions/0/commands", {})
+    assert len(set(server.numbers)) == count
+    assert None not in server.numbers

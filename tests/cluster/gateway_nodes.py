@@ -15,7 +15,7 @@ import httpx
 from opbox_service.cluster.controller import Controller
 from opbox_service.cluster.documents import NodeInfo
 from opbox_service.cluster.gateway.controllers import LocalControllers
-from opbox_service.cluster.gateway.server import Gateway
+from opbox_service.cluster.gateway.server import ClusterGateway
 from opbox_service.settings import Settings
 from tests.contract.live import SCOPES, TOKENS, Live
 
@@ -43,7 +43,9 @@ class GatewayThread:
         self.url = f"http://127.0.0.1:{self.port}"
         self.clock = 0.0
         tokens = json.loads(tokens_setting())
-        self.gateway = Gateway(LocalControllers(controller, lambda: self.clock), Settings(tokens=tokens, **settings))
+        self.gateway = ClusterGateway(
+            LocalControllers(controller, lambda: self.clock), Settings(tokens=tokens, **settings)
+        )
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(sock,), daemon=True)
@@ -81,7 +83,7 @@ class Box:
     Args:
         folder: for the servers.
         names: of the nodes.
-        settings: of the servers.
+        settings: of the servers; "{node}" in one is the node's own folder.
     """
 
     def __init__(self, folder: Path, names: str = "ab", **settings: str) -> None:
@@ -90,7 +92,8 @@ class Box:
         for name in names:
             place = folder / name
             place.mkdir()
-            self.lives[name] = Live("none", place, OPBOX_NODE=name, **settings)
+            own = {key: value.replace("{node}", str(place)) for key, value in settings.items()}
+            self.lives[name] = Live("none", place, OPBOX_NODE=name, **own)
             self.controller.join(NodeInfo(name, self.lives[name].url, {"cpu": GIB}), 0.0)
         self.front = GatewayThread(self.controller)
         self.url = self.front.url

@@ -12,7 +12,7 @@ import pytest
 from opbox_protocol.errors import BadRequestError, MXNetError
 from opbox_service.cluster.gateway.chunks import ChunkReader
 from opbox_service.cluster.gateway.heads import read_answer_head, read_request_head
-from opbox_service.cluster.gateway.routing import Route, route_of
+from opbox_service.cluster.gateway.routing import GatewayRoute, route_of
 from tests.cluster.gateway_nodes import Box, GatewayThread
 from tests.contract.live import TOKENS
 
@@ -230,26 +230,26 @@ def test_a_node_s_answer_keeps_its_headers() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
-        ("POST", "/v1/sessions", Route("place")),
-        ("GET", "/v1/sessions", Route("any")),
-        ("POST", "/v1/sessions/", Route("any")),
-        ("DELETE", "/v1/sessions/a-1", Route("session", "a-1")),
-        ("POST", "/v1/sessions/a-1/commands", Route("session", "a-1")),
-        ("GET", "/v1/sessions/a-1/executors/1/drawings/folded", Route("session", "a-1")),
-        ("DELETE", "/v1/admin/sessions/a-1", Route("session", "a-1")),
-        ("GET", "/v1/admin/sessions", Route("any")),
-        ("GET", "/v1/history/a-1", Route("session", "a-1")),
-        ("POST", "/v2/models/m/infer", Route("model", "m", again=True)),
-        ("POST", "/v2/models/m/versions/2/infer", Route("model", "m", again=True)),
-        ("GET", "/v2/models/m", Route("model", "m")),
-        ("POST", "/v2/models/m/backward", Route("model", "m")),
-        ("GET", "/v2/models/stats", Route("any")),
-        ("GET", "/v2/health/live", Route("own")),
-        ("GET", "/v2/health/ready", Route("any")),
-        ("GET", "/v1/cluster", Route("own")),
-        ("GET", "/", Route("any")),
-        ("OPTIONS", "*", Route("any")),
+        ("POST", "/v1/sessions", GatewayRoute("place")),
+        ("GET", "/v1/sessions", GatewayRoute("any")),
+        ("POST", "/v1/sessions/", GatewayRoute("any")),
+        ("DELETE", "/v1/sessions/a-1", GatewayRoute("session", "a-1")),
+        ("POST", "/v1/sessions/a-1/commands", GatewayRoute("session", "a-1")),
+        ("GET", "/v1/sessions/a-1/executors/1/drawings/folded", GatewayRoute("session", "a-1")),
+        ("DELETE", "/v1/admin/sessions/a-1", GatewayRoute("session", "a-1")),
+        ("GET", "/v1/admin/sessions", GatewayRoute("any")),
+        ("GET", "/v1/history/a-1", GatewayRoute("session", "a-1")),
+        ("POST", "/v2/models/m/infer", GatewayRoute("model", "m", again=True)),
+        ("POST", "/v2/models/m/versions/2/infer", GatewayRoute("model", "m", again=True)),
+        ("GET", "/v2/models/m", GatewayRoute("model", "m")),
+        ("POST", "/v2/models/m/backward", GatewayRoute("model", "m")),
+        ("GET", "/v2/models/stats", GatewayRoute("any")),
+        ("GET", "/v2/health/live", GatewayRoute("own")),
+        ("GET", "/v2/health/ready", GatewayRoute("any")),
+        ("GET", "/v1/cluster", GatewayRoute("own")),
+        ("GET", "/", GatewayRoute("any")),
+        ("OPTIONS", "*", GatewayRoute("any")),
     ],
 )
-def test_routes(method: str, path: str, expected: Route) -> None:
+def test_routes(method: str, path: str, expected: GatewayRoute) -> None:
     assert route_of(method, path) == expected

@@ -22,7 +22,7 @@ from opbox_protocol.errors import MXNetError
 from ...listening import allow_open_files, listen, notify
 from ...settings import Settings
 from .controllers import Controllers
-from .server import Gateway
+from .server import ClusterGateway
 
 __all__ = ["main"]
 
@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=None, help="port to listen on; 0 takes a free one (OPBOX_PORT)")
     parser.add_argument("--controller", default=RAY, metavar="MODULE:FUNCTION", help=f"gives the controller: {RAY}")
     options = parser.parse_args(arguments)
-    given = {name: value for name in ("host", "port") if (value := getattr(options, name)) is not None}
+    options_set = {name: value for name in ("host", "port") if (value := getattr(options, name)) is not None}
     try:
-        settings = Settings(**given)
+        settings = Settings(**options_set)
         controllers = _controllers(options.controller)
     except (ValueError, ImportError, AttributeError, MXNetError) as error:
         print(f"opbox cluster gateway: {error}", file=sys.stderr)
@@ -58,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"opbox cluster gateway on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     run = _loop_runner()
     with run as runner:
-        runner.run(_serve(Gateway(controllers, settings), sock))
+        runner.run(_serve(ClusterGateway(controllers, settings), sock))
     return 0
 
 
 def _controllers(place: str) -> Controllers:
     module, _, name = place.partition(":")
-    found: Controllers = getattr(importlib.import_module(module), name)()
-    return found
+    controllers: Controllers = getattr(importlib.import_module(module), name)()
+    return controllers
 
 
 def _loop_runner() -> asyncio.Runner:
@@ -76,7 +76,7 @@ def _loop_runner() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-async def _serve(gateway: Gateway, sock: Any) -> None:
+async def _serve(gateway: ClusterGateway, sock: Any) -> None:
     task = asyncio.create_task(gateway.serve(sock))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)

@@ -31,7 +31,7 @@ class WholeAnswer:
     body: bytes
 
 
-class _Collector:
+class _AnswerCollector:
     """Takes one answer of a node."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ async def ask(pool: NodePool, head: RequestHead, body: bytes, client: bytes) -> 
         OSError: the node is not reached, or the connection ended before the answer.
     """
     connection = pool.take() or await pool.connect()
-    collector = _Collector()
+    collector = _AnswerCollector()
     connection.begin(collector, head.method, head.for_node(client) + body)
     connection.sent = True
     try:

@@ -16,8 +16,8 @@ from .chunks import ChunkReader
 from .heads import RequestHead, read_request_head
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
-    from .server import Gateway
+    from .exchange import GatewayExchange
+    from .server import ClusterGateway
 
 __all__ = ["ClientConnection"]
 
@@ -36,7 +36,7 @@ class ClientConnection(asyncio.Protocol):
         address: of the client.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: ClusterGateway) -> None:
         self._gateway = gateway
         self.transport: asyncio.Transport = None  # type: ignore[assignment]  # until it is made
         self.address = b""
@@ -46,7 +46,7 @@ class ClientConnection(asyncio.Protocol):
         self._since = 0.0
         self._left = 0
         self._chunks: ChunkReader | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: GatewayExchange | None = None
         self._keep_alive = True
         self._holds: set[str] = set()
         self._unread_since: float | None = None

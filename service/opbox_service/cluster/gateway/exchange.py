@@ -17,13 +17,13 @@ from ..documents import GoneSession
 from .heads import AnswerHead, RequestHead
 from .node_connections import NodeConnection, NodePool
 from .placing import MAX_BODY
-from .routing import Route
+from .routing import GatewayRoute
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
-    from .server import Gateway
+    from .server import ClusterGateway
 
-__all__ = ["Exchange", "unreached"]
+__all__ = ["GatewayExchange", "unreached"]
 
 KEPT_BYTES = 16 << 20
 """Maximum bytes of a body that are kept, to make the request again."""
@@ -32,16 +32,16 @@ WAITING_BYTES = 1 << 18
 
 
 def unreached(name: str) -> NotReadyError:
-    """The error for a node that is not reached."""
+    """The error for a node that is not reached. Its detail says so: an earlier try of the call may have run there."""
     error = NotReadyError(
         f"node {name!r}: expected it to answer, got no connection: try again; when the cluster counts it as lost, its "
         "sessions are answered 410"
     )
-    error.retry_after = 1.0
+    error.retry_after, error.detail = 1.0, {"unreached": name}
     return error
 
 
-class Exchange:
+class GatewayExchange:
     """One request.
 
     Args:
@@ -50,11 +50,13 @@ class Exchange:
         route: whom it is for.
     """
 
-    def __init__(self, gateway: Gateway, client: ClientConnection, head: RequestHead, route: Route) -> None:
+    def __init__(
+        self, gateway: ClusterGateway, client: ClientConnection, head: RequestHead, route: GatewayRoute
+    ) -> None:
         self.gateway, self.client, self.head, self.route = gateway, client, head, route
         self._again = route.again or bool(head.call)
         self._is_own = route.kind in ("place", "own")
-        self._kept: list[bytes] | None = []
+        self._body_parts: list[bytes] | None = []
         self._kept_bytes = 0
         self._whole = False
         self._node: NodeConnection | None = None
@@ -87,14 +89,14 @@ class Exchange:
             self._send_to(name)
 
     async def _find_session(self) -> None:
-        found = await self.gateway.where(self.route.name)
-        if isinstance(found, GoneSession):
-            error: MXNetError = (GoneError if found.status == 410 else NotFoundError)(found.reason)
-            if found.moved:
-                error.detail = {"moved": found.moved}
+        place = await self.gateway.where(self.route.name)
+        if isinstance(place, GoneSession):
+            error: MXNetError = (GoneError if place.status == 410 else NotFoundError)(place.reason)
+            if place.moved:
+                error.detail = {"moved": place.moved}
             self.fail(error)
         else:
-            await self._connect(self.gateway.pool(found))
+            await self._connect(self.gateway.pool(place))
 
     def _send_to(self, name: str) -> None:
         self._name = name
@@ -124,7 +126,7 @@ class Exchange:
     async def _serve_own(self) -> None:
         """Answer what the gateway answers itself."""
         gateway, address = self.gateway, self.client.address
-        body = b"".join(self._kept or ())
+        body = b"".join(self._body_parts or ())
         self._drop_kept()
         if self.route.kind == "place":
             self.client.pass_on(await gateway.open_session(self.head, body, address))
@@ -147,12 +149,12 @@ class Exchange:
     def _attach(self, connection: NodeConnection) -> None:
         self._node = connection
         head = self.head.for_node(self.client.address)
-        kept = self._kept or ()
+        parts = self._body_parts or ()
         if self._kept_bytes <= 1 << 16:
-            connection.begin(self, self.head.method, b"".join((head, *kept)))
+            connection.begin(self, self.head.method, b"".join((head, *parts)))
         else:
             connection.begin(self, self.head.method, head)
-            for piece in kept:
+            for piece in parts:
                 connection.transport.write(piece)
         connection.sent = self._whole
         if not self._again:
@@ -164,8 +166,8 @@ class Exchange:
         if self._is_own:
             self._kept_bytes += len(data)
             self.gateway.kept_bytes += len(data)
-            if self._kept is not None:
-                self._kept.append(data)
+            if self._body_parts is not None:
+                self._body_parts.append(data)
             if self._kept_bytes > MAX_BODY:
                 self.fail(LimitError(f"body: expected at most {MAX_BODY} bytes for this route, got more: send less"))
             return
@@ -176,8 +178,8 @@ class Exchange:
     def _pass_on(self, data: bytes) -> None:
         if self._node is not None:
             self._node.transport.write(data)
-        if self._kept is not None:
-            self._kept.append(data)
+        if self._body_parts is not None:
+            self._body_parts.append(data)
             self._kept_bytes += len(data)
             self.gateway.kept_bytes += len(data)
             if self._node is None:
@@ -200,7 +202,7 @@ class Exchange:
 
     def _drop_kept(self) -> None:
         self.gateway.kept_bytes -= self._kept_bytes
-        self._kept, self._kept_bytes = None, 0
+        self._body_parts, self._kept_bytes = None, 0
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
@@ -212,7 +214,7 @@ class Exchange:
             return
         self._began = True
         self._again = False
-        if self._kept is not None:
+        if self._body_parts is not None:
             self._drop_kept()
         self._http10_chunks = self.head.http10 and head.length is None
         keep = self.client.keeps_alive and head.length != -1
@@ -253,7 +255,7 @@ class Exchange:
 
     def fail(self, error: MXNetError) -> None:
         """Answer with an error."""
-        if self._kept is not None:
+        if self._body_parts is not None:
             self._drop_kept()
         self.client.fail(error, head_only=self.head.method == "HEAD")
 
@@ -271,7 +273,7 @@ class Exchange:
 
     def abandon(self) -> None:
         """The client has gone."""
-        if self._kept is not None:
+        if self._body_parts is not None:
             self._drop_kept()
         if self._task is not None:
             self._task.cancel()

@@ -129,7 +129,7 @@ def read_request_head(head: bytes) -> RequestHead:
         raise BadRequestError("request: expected a path such as /v2/health/live, got another target")
     headers, dropped = [], set(_HOP)
     length: int | None = 0
-    kept: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     for name, value in parsed.headers:
         if name == b"connection":
             dropped |= {word.strip().lower() for word in value.split(b",")} - {b"authorization", b"host"}
@@ -139,9 +139,9 @@ def read_request_head(head: bytes) -> RequestHead:
             if value.strip().lower() != b"chunked":
                 raise BadRequestError(f"Transfer-Encoding: expected chunked, got {value[:40].decode('latin-1')!r}")
             length = None
-        elif name == b"x-forwarded-for" and name in kept:
-            value = kept[name] + b", " + value
-        kept[name] = value
+        elif name == b"x-forwarded-for" and name in values:
+            value = values[name] + b", " + value
+        values[name] = value
     headers = [pair for pair in parsed.headers if pair[0] not in dropped]
     path = target.partition(b"?")[0]
     if b"%" in path:
@@ -154,9 +154,9 @@ def read_request_head(head: bytes) -> RequestHead:
         length,
         version == "1.1" and b"close" not in dropped,
         version != "1.1",
-        kept.get(b"x-forwarded-for", b""),
-        kept.get(b"authorization", b""),
-        kept.get(b"opbox-call", b""),
+        values.get(b"x-forwarded-for", b""),
+        values.get(b"authorization", b""),
+        values.get(b"opbox-call", b""),
     )
 
 
@@ -199,12 +199,12 @@ def read_answer_head(head: bytes, method: str) -> AnswerHead:
         raise BadRequestError("answer: expected HTTP/1.1, got something else")
     status = int(match[2])
     keep_alive = match[1] == b"1"
-    found = _LENGTH.search(head)
+    length_header = _LENGTH.search(head)
     length: int | None = -1
     if status < 200 or status in (204, 304) or method == "HEAD":
         length = 0
-    elif found is not None:
-        length = int(found[1])
+    elif length_header is not None:
+        length = int(length_header[1])
     elif _CHUNKED.search(head):
         length = None
     text = head[:-2]

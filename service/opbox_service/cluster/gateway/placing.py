@@ -15,7 +15,7 @@ from .answers import WholeAnswer, ask
 from .heads import RequestHead
 
 if TYPE_CHECKING:
-    from .server import Gateway
+    from .server import ClusterGateway
 
 __all__ = ["AFTER", "MAX_BODY", "open_session"]
 
@@ -30,7 +30,9 @@ AFTER = "Opbox-After"
 """The HTTP header with the id of a lost session that the new one goes on from."""
 
 
-async def open_session(gateway: Gateway, head: RequestHead, body: bytes, owner: str, client: bytes) -> WholeAnswer:
+async def open_session(
+    gateway: ClusterGateway, head: RequestHead, body: bytes, owner: str, client: bytes
+) -> WholeAnswer:
     """Open a session.
 
     Args:
@@ -71,7 +73,7 @@ async def open_session(gateway: Gateway, head: RequestHead, body: bytes, owner: 
             avoid.append(place.node)
             continue
         if answer.status == 201:
-            answer, opened = _told(answer, place)
+            answer, opened = _with_place(answer, place)
             if after and opened:
                 await gateway.move(after, opened, owner)
             return answer
@@ -84,7 +86,7 @@ async def open_session(gateway: Gateway, head: RequestHead, body: bytes, owner: 
     raise _patient(f"nodes {', '.join(map(repr, avoid))}: expected an answer, got no connection: try again", 1)
 
 
-class _Place(NamedTuple):
+class _NodePlace(NamedTuple):
     """Where the controller wants a session."""
 
     node: str
@@ -92,7 +94,7 @@ class _Place(NamedTuple):
     device: str
 
 
-async def _place(gateway: Gateway, wish: SessionWish) -> _Place:
+async def _place(gateway: ClusterGateway, wish: SessionWish) -> _NodePlace:
     """A place, waited for in the controller's queue."""
     until = asyncio.get_running_loop().time() + MAX_WAIT_S
     while True:
@@ -100,7 +102,7 @@ async def _place(gateway: Gateway, wish: SessionWish) -> _Place:
         if isinstance(outcome, Refused):
             raise (QuotaError if outcome.status == 429 else NotReadyError)(outcome.reason)
         if not isinstance(outcome, Waiting):
-            return _Place(outcome.node, outcome.url, outcome.device)
+            return _NodePlace(outcome.node, outcome.url, outcome.device)
         if wish.avoid or asyncio.get_running_loop().time() + outcome.retry_s > until:
             raise _patient(outcome.reason, outcome.retry_s)
         await asyncio.sleep(outcome.retry_s)
@@ -157,7 +159,7 @@ def _with_length(head: RequestHead, length: int, is_framed: bool) -> RequestHead
     )
 
 
-def _told(answer: WholeAnswer, place: _Place) -> tuple[WholeAnswer, str]:
+def _with_place(answer: WholeAnswer, place: _NodePlace) -> tuple[WholeAnswer, str]:
     """The node's answer, with its URL, and the session's id."""
     try:
         document = json.loads(answer.body)

@@ -7,14 +7,14 @@ from typing import Literal
 
 from opbox_protocol import routes
 
-__all__ = ["Route", "route_of"]
+__all__ = ["GatewayRoute", "route_of"]
 
 CLUSTER = "/v1/cluster"
 """The gateway's own route: nodes, models and what is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class GatewayRoute:
     """Whom a request is for.
 
     Attributes:
@@ -29,12 +29,12 @@ class Route:
     again: bool = False
 
 
-ANY = Route("any")
-PLACE = Route("place")
-OWN = Route("own")
+ANY = GatewayRoute("any")
+PLACE = GatewayRoute("place")
+OWN = GatewayRoute("own")
 
 
-def route_of(method: str, path: str) -> Route:
+def route_of(method: str, path: str) -> GatewayRoute:
     """Return whom a request is for.
 
     Args:
@@ -42,7 +42,7 @@ def route_of(method: str, path: str) -> Route:
 
     Example:
         >>> route_of("POST", "/v2/models/digits/infer")
-        Route(kind='model', name='digits', again=True)
+        GatewayRoute(kind='model', name='digits', again=True)
     """
     parts = path.split("/", 5)
     if len(parts) < 3:
@@ -52,18 +52,18 @@ def route_of(method: str, path: str) -> Route:
     if first == "v1":
         if second == "sessions":
             if third:
-                return Route("session", third)
+                return GatewayRoute("session", third)
             return PLACE if method == "POST" and path == routes.SESSIONS else ANY
         if second == "history" and third:
-            return Route("session", third)
+            return GatewayRoute("session", third)
         if second == "admin" and third == "sessions" and len(parts) == 5 and parts[4]:
-            return Route("session", parts[4])
+            return GatewayRoute("session", parts[4])
         return OWN if path == CLUSTER else ANY
     if first == "v2":
         if second == "models" and third and len(parts) > 4:
-            return Route("model", third, method == "POST" and path.endswith("/infer"))
+            return GatewayRoute("model", third, method == "POST" and path.endswith("/infer"))
         if second == "models" and third and third != "stats":
-            return Route("model", third)
+            return GatewayRoute("model", third)
         if path == routes.LIVE and method in ("GET", "HEAD"):
             return OWN
     return ANY

@@ -1,4 +1,4 @@
-"""Gateway: takes connections of clients, knows the cluster's directory, and chooses nodes."""
+"""ClusterGateway: takes connections of clients, knows the cluster's directory, and chooses nodes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ..documents import Directory, GoneSession, SessionWish
 from .answers import WholeAnswer
 from .client_connection import ClientConnection
 from .controllers import Controllers
-from .exchange import Exchange
+from .exchange import GatewayExchange
 from .heads import RequestHead
 from .node_connections import NodePool
 from .placing import open_session
-from .routing import Route, route_of
+from .routing import GatewayRoute, route_of
 
-__all__ = ["Gateway"]
+__all__ = ["ClusterGateway"]
 
 DIRECTORY_S = 0.25
 """Seconds between two looks at the directory."""
@@ -42,7 +42,7 @@ KNOWN_CALLERS = 10_000
 _log = structlog.get_logger("opbox.gateway")
 
 
-class Gateway:
+class ClusterGateway:
     """The gateway of a cluster.
 
     Args:
@@ -56,7 +56,7 @@ class Gateway:
         kept_bytes: of bodies that are kept to make requests again.
 
     Example:
-        >>> gateway = Gateway(LocalControllers(controller), Settings(port=8000))
+        >>> gateway = ClusterGateway(LocalControllers(controller), Settings(port=8000))
         >>> asyncio.run(gateway.serve(sock))
     """
 
@@ -173,7 +173,7 @@ class Gateway:
         """The connections to a node."""
         return self.pool(self.directory.nodes[name].url)
 
-    def choose(self, route: Route, head: RequestHead, tried: Sequence[str]) -> str | None:
+    def choose(self, route: GatewayRoute, head: RequestHead, tried: Sequence[str]) -> str | None:
         """A node that may serve a request; None if all were tried.
 
         The replicas of a model share its requests: the one with the fewest in flight gets the next. An owner's other
@@ -202,7 +202,7 @@ class Gateway:
             self._orders[authorization] = order
         return next((name for name in order if name not in tried), None)
 
-    def nobody(self, route: Route, tried: Sequence[str]) -> MXNetError:
+    def nobody(self, route: GatewayRoute, tried: Sequence[str]) -> MXNetError:
         """The error where no node is left that may serve a request."""
         error: MXNetError
         if not tried:
@@ -219,12 +219,12 @@ class Gateway:
 
     # -- requests -------------------------------------------------------------------------------------------------
 
-    def exchange(self, client: ClientConnection, head: RequestHead) -> Exchange:
+    def exchange(self, client: ClientConnection, head: RequestHead) -> GatewayExchange:
         """A new request."""
         path, prefix = head.path, self.settings.root_path
         if prefix and path.startswith(prefix + "/"):
             path = path[len(prefix) :]
-        return Exchange(self, client, head, route_of(head.method, path))
+        return GatewayExchange(self, client, head, route_of(head.method, path))
 
     async def identify(self, head: RequestHead, client: bytes) -> Identity:
         """Who makes a request.
