@@ -84,7 +84,7 @@ class QuotaShares:
         >>> shares = QuotaShares(OwnerQuotas(limits={"sessions": 8}))
         >>> shares.admit("ann", "a", {"sessions": 1}, 1)
         >>> shares.changed("a", 0)
-        {'ann': {'sessions': 2}}
+        {'ann': {'sessions': 1}}
     """
 
     def __init__(self, usual: OwnerQuotas = UNLIMITED, owners: Mapping[str, OwnerQuotas] | None = None) -> None:
