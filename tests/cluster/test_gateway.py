@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox import connection
 from opbox_protocol import wire
 from opbox_service.cluster.documents import ModelTerms, NodeReport, ReplicaReport
 from opbox_service.session_ids import node_of
@@ -181,7 +180,7 @@ def test_lists_have_the_rows_of_all_nodes(box: Box) -> None:
     assert httpx.get(f"{box.url}/v1/sessions").status_code == 401
     mx.connect(box.url, token=TOKENS["ann"])
     try:
-        assert {row["node"] for row in connection.device_rows()} == {"a", "b"}
+        assert {row["node"] for row in mx.connection.device_rows()} == {"a", "b"}
     finally:
         mx.connection.disconnect()
     for session in opened:
