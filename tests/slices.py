@@ -173,6 +173,7 @@ RULES: dict[str, dict[str, Rule]] = {
         # Each starts a program or a server.
         "tests/compat/test_programs.py": Alternating("engine"),
         "tests/custom/test_examples.py": Alternating("run"),
+        "tests/cluster/test_gateway_stop.py": OneIn(2, function_of),
         "tests/cluster/test_recovery.py": Alternating("scheme"),
         "tests/contract/test_accounts.py": Alternating("shared"),
         "tests/contract/test_checkpoints.py": SERVERS,

@@ -28,6 +28,7 @@ ELSEWHERE = frozenset(
         "PROGRESS",
         "REPORT",
         "DATASETS",
+        "DIRECT",
         "DISABLE",
         "DIST",
         "CUBINS",

@@ -167,6 +167,28 @@ def test_tokens_are_checked_where_the_gateway_acts_itself_and_by_the_nodes_elsew
     box.ann.delete(f"/v1/sessions/{id}")
 
 
+def test_lists_have_the_rows_of_all_nodes(box: Box) -> None:
+    opened = [box.ann.post("/v1/sessions", json={}).json() for _ in range(4)]
+    assert {session["node"] for session in opened} == {"a", "b"}
+    answer = box.ann.get("/v1/sessions", headers={"Accept-Encoding": "gzip", "Accept": "application/octet-stream"})
+    assert answer.status_code == 200
+    listed = {row["id"]: row["node"] for row in answer.json()["sessions"]}
+    assert listed.items() >= {(session["id"], session["node"]) for session in opened}
+    assert answer.json()["unreached"] == []
+    with box.client("boss") as boss:
+        owners = {row["id"]: row["owner"] for row in boss.get("/v1/admin/sessions").json()["sessions"]}
+        assert owners[opened[0]["id"]] == "ann"
+    assert box.ann.get("/v1/admin/sessions").status_code == 403
+    assert httpx.get(f"{box.url}/v1/sessions").status_code == 401
+    mx.connect(box.url, token=TOKENS["ann"])
+    try:
+        assert {row["node"] for row in mx.connection.device_rows()} == {"a", "b"}
+    finally:
+        mx.connection.disconnect()
+    for session in opened:
+        box.ann.delete(f"/v1/sessions/{session['id']}")
+
+
 def test_several_gateways_serve_one_session(box: Box) -> None:
     second = GatewayThread(box.controller)
     try:
@@ -306,9 +328,14 @@ def test_what_else_is_in_flight_on_a_node_that_dies_is_answered_with_a_sentence(
 
 def test_a_session_goes_to_another_node_when_the_first_is_not_reached(mortal: Box) -> None:
     mortal.kill("a")
+    answer = mortal.ann.get("/v1/devices").json()
+    assert ({row["node"] for row in answer["devices"]}, answer["unreached"]) == ({"b"}, ["a"])
     opened = [mortal.ann.post("/v1/sessions", json={}) for _ in range(3)]
     assert [answer.json()["node"] for answer in opened] == ["b"] * 3
     mortal.kill("b")
+    answer = mortal.ann.get("/v1/devices")
+    assert answer.status_code == 503
+    assert "expected a node that answers, got none of 2" in answer.json()["error"]
     answer = mortal.ann.post("/v1/sessions", json={})
     assert answer.status_code == 503
     assert answer.json()["error"]

@@ -82,7 +82,8 @@ def test_a_controller_that_is_killed_has_its_state_again(nodes: Nodes) -> None:
     until(lambda: nodes.ask("begin") != pid, "the controller runs again")
     assert nodes.ask("where", session["id"]) == url
     for name in "abc":
-        assert nodes.until_state(name, "ready")["starts"] == 1
+        row = until(lambda name=name: (row := nodes.until_state(name, "ready"))["starts"] and row, "its actor answers")
+        assert row["starts"] == 1
     assert nodes.status("b")["url"] == url
     assert call(url, "DELETE", f"/v1/sessions/{session['id']}")[0] == 200
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from ..carriers import Answer, Call, Done
-from .sessions import SessionState
+from .sessions import UNREACHED, SessionState
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -28,6 +28,7 @@ class OwnedSessionList(BaseModel):
     """Sessions of every owner."""
 
     sessions: list[OwnedSession]
+    unreached: list[str] | None = Field(default=None, description=UNREACHED)
 
 
 class EndedSession(BaseModel):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from ..carriers import Answer, Call, Done
+from .sessions import UNREACHED
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -18,6 +19,7 @@ class DeviceState(BaseModel):
     """A device as one worker has it."""
 
     device: str = Field(description="cpu, gpu:0, …")
+    node: str | None = Field(default=None, description="Added by a cluster's gateway: the node that has it.")
     worker: int = Field(
         description="The process's id: each has a part of the memory for its sessions. 0: all processes of sessions "
         "with code together, which may take what the other sessions leave."
@@ -35,6 +37,7 @@ class DeviceList(BaseModel):
     """Devices, of every worker."""
 
     devices: list[DeviceState]
+    unreached: list[str] | None = Field(default=None, description=UNREACHED)
 
 
 def devices(engine: Engine, call: Call, done: Done) -> None:

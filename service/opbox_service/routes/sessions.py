@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 __all__ = [
+    "UNREACHED",
     "Accepted",
     "Cancelled",
     "CommandsAnswer",
@@ -34,6 +35,8 @@ __all__ = [
     "session",
     "sessions",
 ]
+
+UNREACHED = "Added by a cluster's gateway: the nodes whose rows are missing."
 
 
 class SessionRequest(Body):
@@ -70,6 +73,8 @@ class SessionAnswer(BaseModel):
     limits: dict[str, int]
     script: str = Field(default="", description="Name of the program that opened the session.")
     host: str = Field(default="", description="Name of the program's machine.")
+    node: str | None = Field(default=None, description="Added by a cluster's gateway: the node that has it.")
+    url: str | None = Field(default=None, description="Added by a cluster's gateway to a new session: its node's URL.")
 
 
 class SessionState(SessionAnswer):
@@ -94,6 +99,7 @@ class SessionList(BaseModel):
     """Sessions, the oldest first."""
 
     sessions: list[SessionState]
+    unreached: list[str] | None = Field(default=None, description=UNREACHED)
 
 
 class Deleted(BaseModel):

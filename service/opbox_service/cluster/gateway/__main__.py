@@ -31,7 +31,7 @@ RAY = "opbox_service.cluster.ray_gateway:connect"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT; 0, or 2 where it cannot start."""
+    """Serve until SIGTERM or SIGINT and requests in flight have finished; 0, or 2 where it cannot start."""
     parser = argparse.ArgumentParser("opbox cluster gateway", description="The gateway of a cluster.")
     parser.add_argument("--host", default=None, help="address to listen on (OPBOX_HOST)")
     parser.add_argument("--port", type=int, default=None, help="port to listen on; 0 takes a free one (OPBOX_PORT)")
@@ -78,8 +78,15 @@ def _loop_runner() -> asyncio.Runner:
 
 async def _serve(gateway: ClusterGateway, sock: Any) -> None:
     task = asyncio.create_task(gateway.serve(sock))
+    came: set[int] = set()
+
+    def end(number: int) -> None:
+        if not came or number in came:  # Ctrl-C of a terminal comes with the SIGTERM of who started this
+            task.cancel()
+        came.add(number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
     notify("READY=1")
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from opbox_protocol.errors import BadRequestError, DeadlineError, LimitError, MXNetError, NotReadyError, error_to_json
+from opbox_protocol.routes import EVENTS
 
 from ...api.connections import ConnectionEntry
 from .answers import WholeAnswer
@@ -173,7 +175,17 @@ class ClientConnection(asyncio.Protocol):
     @property
     def keeps_alive(self) -> bool:
         """Whether the connection stays open when the request that is being answered has been."""
-        return self._keep_alive and self._state != "body"
+        return self._keep_alive and self._state != "body" and not self._gateway.stopping
+
+    def finishes(self) -> bool:
+        """Called while the gateway stops: return whether a request is in flight here; else end the connection."""
+        exchange = self._exchange
+        if exchange is not None:
+            return not exchange.head.path.endswith(EVENTS)
+        if self._state == "linger":
+            return time.monotonic() - self._since < LINGER_S
+        self.transport.close()  # sends what is still to be sent
+        return self.transport.get_write_buffer_size() > 0
 
     def write(self, data: bytes) -> None:
         """Send a part of an answer."""
@@ -186,7 +198,7 @@ class ClientConnection(asyncio.Protocol):
             self.release("full")
             self.release("node")
         early = self._state == "body"
-        if close or early or not self._keep_alive:
+        if close or early or not self._keep_alive or self._gateway.stopping:
             self._linger() if early else self.transport.close()
             return
         self._state, self._since = "head", self._gateway.now

@@ -15,6 +15,7 @@ from opbox_protocol.errors import GoneError, LimitError, MXNetError, NotFoundErr
 
 from ..documents import GoneSession
 from .heads import AnswerHead, RequestHead
+from .merging import LISTS, merged_list
 from .node_connections import NodeConnection, NodePool
 from .placing import MAX_BODY
 from .routing import GatewayRoute
@@ -55,7 +56,7 @@ class GatewayExchange:
     ) -> None:
         self.gateway, self.client, self.head, self.route = gateway, client, head, route
         self._again = route.again or bool(head.call)
-        self._is_own = route.kind in ("place", "own")
+        self._is_own = route.kind in ("place", "list", "own")
         self._body_parts: list[bytes] | None = []
         self._kept_bytes = 0
         self._whole = False
@@ -130,6 +131,9 @@ class GatewayExchange:
         self._drop_kept()
         if self.route.kind == "place":
             self.client.pass_on(await gateway.open_session(self.head, body, address))
+            return
+        if self.route.kind == "list":
+            self.client.pass_on(await merged_list(gateway, self.head, LISTS[self.route.name], address))
             return
         answer = await gateway.own_answer(self.head, address)
         self.client.answer(200, answer, head_only=self.head.method == "HEAD")

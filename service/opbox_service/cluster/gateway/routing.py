@@ -7,6 +7,8 @@ from typing import Literal
 
 from opbox_protocol import routes
 
+from .merging import LISTS
+
 __all__ = ["GatewayRoute", "route_of"]
 
 CLUSTER = "/v1/cluster"
@@ -19,12 +21,12 @@ class GatewayRoute:
 
     Attributes:
         kind: "place": a new session, for which the controller chooses; "session": the node of `name`, an id; "model":
-            a replica of the model `name`; "own": the gateway; "any": any node.
+            a replica of the model `name`; "list": all nodes; "own": the gateway; "any": any node.
         name: see kind.
         again: whether a request may be made again on another node that may have run it: infer may.
     """
 
-    kind: Literal["place", "session", "model", "own", "any"]
+    kind: Literal["place", "session", "model", "list", "own", "any"]
     name: str = ""
     again: bool = False
 
@@ -53,11 +55,15 @@ def route_of(method: str, path: str) -> GatewayRoute:
         if second == "sessions":
             if third:
                 return GatewayRoute("session", third)
-            return PLACE if method == "POST" and path == routes.SESSIONS else ANY
+            if method == "POST" and path == routes.SESSIONS:
+                return PLACE
+            return GatewayRoute("list", path) if method == "GET" and path in LISTS else ANY
         if second == "history" and third:
             return GatewayRoute("session", third)
         if second == "admin" and third == "sessions" and len(parts) == 5 and parts[4]:
             return GatewayRoute("session", parts[4])
+        if method == "GET" and path in LISTS:
+            return GatewayRoute("list", path)
         return OWN if path == CLUSTER else ANY
     if first == "v2":
         if second == "models" and third and len(parts) > 4:

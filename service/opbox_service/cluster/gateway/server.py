@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
 import socket
@@ -36,6 +37,8 @@ __all__ = ["ClusterGateway"]
 
 DIRECTORY_S = 0.25
 """Seconds between two looks at the directory."""
+FINISH_S = 0.05
+"""Seconds between two looks at requests in flight when the gateway stops."""
 MAX_KEPT_BYTES = 256 << 20
 """Maximum bytes of all bodies that are kept to make requests again; beyond, further ones are not kept."""
 KNOWN_CALLERS = 10_000
@@ -53,6 +56,7 @@ class ClusterGateway:
         directory: of the nodes and models, as known now.
         connections, clients: of clients.
         now: seconds of time.monotonic, of the last second.
+        stopping: whether connections end with the answer that is in flight on them.
         kept_bytes: of bodies that are kept to make requests again.
 
     Example:
@@ -69,14 +73,16 @@ class ClusterGateway:
         self.connections = Connections(settings)
         self.clients: set[ClientConnection] = set()
         self.now = time.monotonic()
-        self.kept_bytes = 0
+        self.kept_bytes, self.stopping = 0, False
         self._pools: dict[str, NodePool] = {}
         self._orders: dict[bytes, tuple[str, ...]] = {}
         self._turn = itertools.count()
         self._reached = True
 
     async def serve(self, sock: socket.socket, ready: asyncio.Event | None = None) -> None:
-        """Serve until this is cancelled.
+        """Serve until this is cancelled; then let requests in flight finish, for `stop_grace_s` of the settings.
+
+        A second cancellation ends that at once. Streams of events, which have no end, are not waited for.
 
         Args:
             sock: bound.
@@ -99,11 +105,23 @@ class ClusterGateway:
                     self._sweep(now)
         finally:
             server.close()
+            await self._finish()
             await self._tokens.stop()
             for client in list(self.clients):
                 client.transport.abort()
             for pool in self._pools.values():
                 pool.break_all()
+
+    async def _finish(self) -> None:
+        """Let requests in flight finish, and take no more."""
+        until = time.monotonic() + self.settings.stop_grace_s
+        self.stopping = True
+        with contextlib.suppress(asyncio.CancelledError):
+            while time.monotonic() < until:
+                busy = [client for client in list(self.clients) if client.finishes()]
+                if not busy:
+                    return
+                await asyncio.sleep(FINISH_S)
 
     def _sweep(self, now: float) -> None:
         for client in list(self.clients):
