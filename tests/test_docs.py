@@ -61,6 +61,19 @@ def test_the_code_of_a_page_runs(page: str, first: int, prints: str | None, tmp_
         assert float(accuracy[-1]) > 0.9
 
 
+def test_two_workers_run_the_program_of_their_page(tmp_path: Path) -> None:
+    (program,) = blocks(ROOT / "docs" / "tutorials" / "several-workers.md", "python")
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OPBOX_")}
+    command = [sys.executable, "-m", "opbox.cli", "dist", "run", "--workers", "2", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    accuracy = re.findall(r"'accuracy', (?:np\.float64\()?([\d.]+)", done.stdout)
+    assert len(accuracy) == 2, done.stdout
+    assert min(map(float, accuracy)) > 0.9, "a network that has not learnt is near 0.1"
+    assert len(list(tmp_path.glob("run-*.params"))) == 10
+
+
 def test_the_list_of_pictures_has_them_all() -> None:
     listed = (ROOT / "docs" / "page.md").read_text(encoding="utf-8").partition("## All pictures")[2]
     there = {path.name for path in (ROOT / "docs" / "images").iterdir()}
