@@ -56,6 +56,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.timeout(900)  # gcc compiles each kernel with its sanitizers: 100 s on two quiet cores
 def test_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
     done = run(tmp_path, PROGRAM)
     assert done.returncode == 0, done.stderr[-8000:]
