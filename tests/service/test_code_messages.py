@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import socket
@@ -40,10 +41,12 @@ def run(folder: Path, work: Work) -> Books:
     settings = settings_of(folder)
     accounts = Accounts(settings)
     books = Books(settings.model_copy(update={"state_dir": None}), accounts)
+    stores = open_stores(settings, accounts)  # its descriptor says that the folder is in use
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
 
     async def main() -> None:
-        peer = CodePeer(settings, lambda worker: None, DeviceTimes(), None, books, open_stores(settings, accounts))
+        peer = CodePeer(settings, lambda worker: None, DeviceTimes(), None, books, stores)
         await peer.open()
         try:
             await work(peer)
@@ -51,6 +54,7 @@ def run(folder: Path, work: Work) -> Books:
             await peer.close()
 
     asyncio.run(asyncio.wait_for(main(), GENEROUS_S))
+    gc.collect()
     assert len(os.listdir("/proc/self/fd")) == before, "every descriptor that came has been closed"
     return books
 

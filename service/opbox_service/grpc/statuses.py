@@ -18,6 +18,7 @@ STATUS_CODES: Mapping[int, grpc.StatusCode] = {
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     415: grpc.StatusCode.UNIMPLEMENTED,
     422: grpc.StatusCode.INVALID_ARGUMENT,
+    424: grpc.StatusCode.ABORTED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     499: grpc.StatusCode.CANCELLED,
     500: grpc.StatusCode.INTERNAL,
