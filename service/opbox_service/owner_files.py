@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from opbox_protocol.errors import NotReadyError
 
-from .state_dir import sync_folder
+from .state_dir import sync_folder, write_whole
 
 __all__ = ["FolderFiles", "OwnerFiles", "folder_name"]
 
@@ -67,17 +66,7 @@ class FolderFiles:
         """See OwnerFiles."""
         folder = self._root / folder_name(owner)
         folder.mkdir(mode=0o700, exist_ok=True)
-        draft = folder / f".{name}.{secrets.token_hex(4)}"
-        try:
-            with draft.open("xb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(folder / name)
-            sync_folder(folder)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        write_whole(folder / name, write)
 
     def copy(self, owner: str, name: str, new: str) -> None:
         """See OwnerFiles."""

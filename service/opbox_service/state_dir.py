@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import structlog
 
 from opbox_protocol.errors import NotReadyError
 
-__all__ = ["StateFolder", "sync_folder", "warn_of_others"]
+__all__ = ["StateFolder", "sync_folder", "warn_of_others", "write_whole"]
 
 MAX_NAMES = 5
 """Names in a line of the log."""
@@ -105,3 +108,23 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file and flush it to disk, so that its name has the whole of it or what was there before.
+
+    Args:
+        path: of the file, in a folder that is there.
+        write: writes the content; what it raises is passed on.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        sync_folder(path.parent)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import random
-import secrets
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ import structlog
 
 from opbox_protocol.errors import NotReadyError
 
-from .state_dir import sync_folder
+from .state_dir import sync_folder, write_whole
 from .state_swap import interrupted, undo_swap
 
 __all__ = ["FORMAT", "VERSION_FILE", "StateLock", "StateVersion", "open_state", "own_version"]
@@ -100,17 +99,7 @@ class StateVersion:
 
     def write(self, folder: Path) -> None:
         """Write the version file, whole or not at all."""
-        draft = folder / f".{VERSION_FILE}.{secrets.token_hex(4)}"
-        try:
-            with draft.open("xb") as file:
-                file.write(self.bytes())
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(folder / VERSION_FILE)
-            sync_folder(folder)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        write_whole(folder / VERSION_FILE, lambda file: file.write(self.bytes()))
 
 
 def own_version() -> StateVersion:
