@@ -12,11 +12,12 @@ import httpx
 import numpy as np
 import pytest
 
+import opbox as mx
 from opbox_service.models.known_requests import MAX_KNOWN, RequestKey, RunForm
 from opbox_service.models.model_plans import PlanKind
 from opbox_service.models.quick_runs import MIN_SLOW_RUNS, QUICK_S, RUNS_ELSEWHERE
 from tests.contract.live import Live
-from tests.models.conftest import INPUT, loaded
+from tests.models.conftest import INPUT, loaded, wait_until
 from tests.models.folders import CLASSES, FEATURES, ROUNDING, expected, perceptron, save
 
 RNG = np.random.default_rng(5)
@@ -30,6 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(folder / "plain", *perceptron(), INPUT)
     save(folder / "batched", *perceptron(), "max_batch = 8\n" + INPUT)
     save(folder / "anns", *perceptron(), 'owners = ["ann"]\n' + INPUT)
+    save(folder / "plus", mx.sym.Variable("data") + 1, {}, "[inputs.data]\nshape = [-1, 1024]\n")
     return folder
 
 
@@ -300,6 +302,42 @@ def test_runs_that_take_long_are_left_to_other_threads() -> None:
     assert form.is_quick
     form.runs.ran(1.0, 2 * QUICK_S, waited_for=False)
     assert not form.is_quick
+
+
+@pytest.mark.parametrize("rows", [8, 64, 256, 500])  # 4 KiB each: inside a message, and in a buffer
+def test_bodies_and_answers_in_buffers(live: Live, rows: int) -> None:
+    for number in range(6):
+        x = RNG.normal(size=(rows, 1024)).astype(np.float32)
+        header, output = values(send(live, "plus", head_of(x, id=str(number)), x.tobytes()))
+        assert header["id"] == str(number)
+        np.testing.assert_array_equal(output, x + 1)
+    head = head_of(x, id="short")
+    assert send(live, "plus", head, x.tobytes()[:-4]).status_code == 400
+    values(send(live, "plus", head, x.tobytes()))
+    wait_until(lambda: live.metric("opbox_buffer_bytes") == 0)
+
+
+def test_large_requests_beside_small_ones_get_their_own_answers(live: Live) -> None:
+    wrong: list[tuple[int, int]] = []
+
+    def ask(number: int) -> None:
+        rng = np.random.default_rng(number)
+        with httpx.Client(base_url=live.url, headers=live.clients["ann"].headers, timeout=60) as client:
+            for i in range(24):
+                x = rng.normal(size=((1, 64, 20)[i % 3], 1024)).astype(np.float32)
+                head = head_of(x, id=f"{number}-{i}")
+                headers = {"Inference-Header-Content-Length": str(len(head))}
+                answer = client.post("/v2/models/plus/infer", content=head + x.tobytes(), headers=headers)
+                header, output = values(answer)
+                if header["id"] != f"{number}-{i}" or not np.array_equal(output, x + 1):
+                    wrong.append((number, i))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_the_shape_of_an_answer(live: Live) -> None:

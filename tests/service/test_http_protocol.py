@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from opbox_service.api.connection_io import HEAD_BYTES
 from opbox_service.api.connections import READ_BYTES
 from opbox_service.api.http_protocol import RECEIVE_INTO, HttpProtocol
 from opbox_service.api.request_context import Disconnected
@@ -95,6 +96,20 @@ def test_the_parser_is_shown_the_beginning_of_a_body_alone() -> None:
         assert await answer(reader) == b"1048576 0 255 1"
 
     assert served(client).parsed <= READ_BYTES
+
+
+def test_the_parser_is_shown_less_of_a_body_behind_another() -> None:
+    async def client(app: App, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for number in range(5):
+            writer.write(head(len(BODY)) + BODY)
+            assert await answer(reader) == b"1048576 0 255 1"
+            if number == 2:  # a small one between them is read at once
+                writer.write(head(0))
+                await reader.readuntil(b"no body")
+
+    app = served(client)
+    assert app.errors == []
+    assert app.parsed <= 2 * READ_BYTES + 3 * HEAD_BYTES
 
 
 def test_requests_behind_one_another_on_a_connection() -> None:

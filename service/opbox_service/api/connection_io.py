@@ -14,8 +14,10 @@ from typing import Any, Protocol
 from .connections import Connections
 from .request_context import Disconnected
 
-__all__ = ["LINGER_BYTES", "LINGER_S", "ConnectionReader", "LingeringTransport"]
+__all__ = ["HEAD_BYTES", "LINGER_BYTES", "LINGER_S", "ConnectionReader", "LingeringTransport"]
 
+HEAD_BYTES = 1 << 13
+"""Bytes to read first of a request behind one with a large body: what is read with the head is copied four times."""
 LINGER_S, LINGER_BYTES = 5.0, 256 << 20
 """Seconds and bytes in which a client is to notice that it has been answered before its request was whole."""
 REFUSED_LINGER_S, REFUSED_LINGER_BYTES = 1.0, 1 << 20
@@ -72,6 +74,7 @@ class ConnectionReader(asyncio.BufferedProtocol):
         self._connections = connections
         self._view: memoryview | None = None
         self._at = 0
+        self._after_large = False
         self._filled: asyncio.Future[None] | None = None
         self._dropping = False
         self._dropped = 0
@@ -80,7 +83,7 @@ class ConnectionReader(asyncio.BufferedProtocol):
 
     def fill(self, view: memoryview) -> asyncio.Future[None]:
         """Read into `view` next; the future is done when it is full."""
-        self._view, self._at = view, 0
+        self._view, self._at, self._after_large = view, 0, True
         self._filled = self._http.loop.create_future()
         return self._filled
 
@@ -95,11 +98,14 @@ class ConnectionReader(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that the socket reads into."""
-        return self._connections.view if self._view is None else self._view[self._at :]
+        if self._view is not None:
+            return self._view[self._at :]
+        return self._connections.view[:HEAD_BYTES] if self._after_large else self._connections.view
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by asyncio when `nbytes` were read into the buffer."""
         if self._view is None:
+            self._after_large = False
             if self._dropping:
                 self._dropped += nbytes
                 if self._dropped >= self._max_dropped:

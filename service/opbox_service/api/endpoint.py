@@ -66,6 +66,8 @@ __all__ = ["Endpoint"]
 WATCHED_S = 0.05
 """Seconds after which the server checks whether the client is still connected."""
 
+QUICK = 1 << 20
+"""Bodies of up to this many bytes may be answered by the loop's own thread, if the model's runs are quick."""
 DROPPED = 1 << 20
 """Bodies up to this many bytes are read to their end where they are not needed."""
 
@@ -126,7 +128,9 @@ class Endpoint:
         if context.trace is not None:
             request.trace = context.trace.traceparent
         at_once: RawResponse | None = None
-        if self._may_be_at_once and route.runs_on is RunsOn.MODEL_WORKER and is_plain(headers) and not request.trace:
+        may_be = self._may_be_at_once and route.runs_on is RunsOn.MODEL_WORKER and not request.trace
+        may_be = may_be and is_plain(headers)
+        if may_be:
             at_once, receive = await self._call_at_once(request, context, receive)
         if at_once is not None:
             response = at_once
@@ -181,7 +185,8 @@ class Endpoint:
                             if context.trace is not None:
                                 context.trace.received()
                             await self._bodies.unpack(request, packed, take)
-                            response = await self._call(request, receive, later)
+                            quick = self._quick_answer(request) if may_be else None
+                            response = await self._call(request, receive, later) if quick is None else quick
                     finally:
                         self.count(identity.owner, -body.counted)
             except MXNetError:
@@ -285,6 +290,19 @@ class Endpoint:
         if response is not None:
             return response, receive
         return None, _replayed(content, receive)
+
+    def _quick_answer(self, request: RawRequest) -> RawResponse | None:
+        """The answer of a call in a buffer that this thread makes, where its runs are quick; else None."""
+        if len(request.view) > QUICK or request.shared_outputs:
+            return None
+        try:
+            response = self._pool.call_at_once(request)
+        except BaseException:
+            request.release()
+            raise
+        if response is not None:
+            request.release()
+        return response
 
     async def _part(
         self,
