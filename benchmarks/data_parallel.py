@@ -1,6 +1,7 @@
 """Data-parallel training: the processor time of an image with two workers, beside that of one.
 
-python benchmarks/data_parallel.py [--network lenet] [--steps 60] [--batch 64] [--workers 2] [--runs 3]
+python benchmarks/data_parallel.py [--network lenet|resnet50] [--steps 60] [--warm 5] [--batch 64] [--workers 2]
+    [--runs 3]
 
 Each worker has a batch of its own, with an engine in its own process or on the server of OPBOX_URL; there the server's
 processor time counts too, where it runs on this machine (--server PID). Every process computes with one thread.
@@ -11,7 +12,10 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,7 +27,8 @@ import psutil
 import opbox as mx
 from opbox import dist
 
-WARM_STEPS = 5
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+from networks import resnet
 
 
 def lenet() -> tuple[Any, tuple[int, ...]]:
@@ -36,7 +41,11 @@ def lenet() -> tuple[Any, tuple[int, ...]]:
     return mx.sym.SoftmaxOutput(net, name="softmax"), (1, 28, 28)
 
 
-NETWORKS = {"lenet": lenet}
+def resnet50() -> tuple[Any, tuple[int, ...]]:
+    return resnet.build(mx), (3, 224, 224)
+
+
+NETWORKS: dict[str, Callable[[], tuple[Any, tuple[int, ...]]]] = {"lenet": lenet, "resnet50": resnet50}
 
 
 def processor_s(server: int | None) -> float:
@@ -52,7 +61,7 @@ def dist_rank() -> int:
     return dist.group().rank if os.environ.get("OPBOX_DIST") else 0
 
 
-def train(network: str, steps: int, batch: int, server: int | None) -> tuple[float, float]:
+def train(network: str, steps: int, warm: int, batch: int, server: int | None) -> tuple[float, float]:
     """A worker's processor seconds and seconds for the steps after the first ones."""
     kv = mx.kv.create("dist_sync")
     net, shape = NETWORKS[network]()
@@ -71,7 +80,7 @@ def train(network: str, steps: int, batch: int, server: int | None) -> tuple[flo
             mod._flush()
         mod.get_outputs()[0].wait_to_read()
 
-    run(WARM_STEPS)
+    run(warm)
     kv.barrier()
     begun, begun_s = time.perf_counter(), processor_s(server)
     run(steps)
@@ -84,6 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--network", choices=NETWORKS, default="lenet")
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--warm", type=int, default=5, help="steps before those that count")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
@@ -92,7 +102,9 @@ def main() -> None:
     rates: dict[int, list[float]] = {1: [], options.workers: []}
     for _ in range(options.runs):
         for count in rates:  # in turn, as other programs load the machine
-            rows = dist.launch(train, (options.network, options.steps, options.batch, options.server), workers=count)
+            rows = dist.launch(
+                train, (options.network, options.steps, options.warm, options.batch, options.server), workers=count
+            )
             images = count * options.steps * options.batch
             rates[count].append(1e6 * sum(spent for spent, _ in rows) / images)
             print(

@@ -139,6 +139,10 @@ class Settings(BaseSettings):
         description="Own address, and the network of the other servers, where sessions exchange arrays with theirs, "
         "such as 10.0.0.5/24; empty: they may not.",
     )
+    group_ports: str = Field(
+        default="",
+        description="Ports of group_host where sessions wait for the others, such as 20000-20099; empty: any free one.",
+    )
 
     page: bool = Field(default=True, description="Serve the page for browsers at /.")
 
@@ -405,6 +409,14 @@ class Settings(BaseSettings):
         except ValueError:
             raise ValueError("an address with the length of its network, such as 10.0.0.5/24") from None
 
+    @field_validator("group_ports")
+    @classmethod
+    def _ports(cls, ports: str) -> str:
+        bounds = re.fullmatch(r"(\d{1,5})-(\d{1,5})", ports)
+        if ports and (bounds is None or not 0 < int(bounds[1]) <= int(bounds[2]) < 1 << 16):
+            raise ValueError("the first and the last port, from 1 to 65535, such as 20000-20099")
+        return ports
+
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, proxies: tuple[str, ...]) -> tuple[str, ...]:
@@ -513,4 +525,5 @@ class Settings(BaseSettings):
             max_ttl_s=1e9,
             deadline_s=1e6,
             group_host=os.environ.get("OPBOX_GROUP_HOST") or "127.0.0.1/8",
+            group_ports=os.environ.get("OPBOX_GROUP_PORTS", ""),
         )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opbox_service.groups import GroupAddress, Membership
 from tests.contract.live import Got, Live, Session
 
 SECRET = "5e" * 32
@@ -213,6 +214,26 @@ def test_a_server_offers_no_groups_by_default(tmp_path: Any) -> None:
     server = Live("none", tmp_path)
     answer = server.session().run(JOIN)
     assert (answer.status, "OPBOX_GROUP_HOST=ADDRESS/LENGTH" in answer.error) == (501, True)
+    assert server.stop() == 0
+
+
+def test_ranks_listen_on_the_ports_of_the_setting(tmp_path: Any, threads: ThreadPoolExecutor) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = Live("none", tmp_path, OPBOX_GROUP_HOST="127.0.0.1/8", OPBOX_GROUP_PORTS=f"{port}-{port}")
+    for _ in range(2):  # the port is free again when the ranks are connected, and while they are
+        sessions = [server.session() for _ in range(2)]
+        addresses = [joined(sessions[0], 0, 2)]
+        assert addresses == [f"127.0.0.1:{port}"]
+        refused = sessions[1].run({**JOIN, "rank": 1})
+        assert (refused.status, f"OPBOX_GROUP_PORTS={port}-{port}, got none" in refused.error) == (429, True)
+        # The higher rank connects, so nobody calls it: any address does.
+        elsewhere = Membership(GroupAddress.of("127.0.0.1/8"), 1, 2, bytes.fromhex(SECRET))
+        addresses.append(elsewhere.address)
+        first = threads.submit(sessions[0].run, {"do": "connect_group", "id": 1, "addresses": addresses})
+        elsewhere.connect(addresses, 120, lambda: None)
+        assert first.result().status == 200
+        elsewhere.close()
     assert server.stop() == 0
 
 

@@ -172,6 +172,14 @@ def test_a_device_that_is_not_there_is_refused_at_the_start(isolation: str) -> N
             {"OPBOX_CORS_ORIGINS": '["example.org"]'},
             "cors_origins: expected origins such as https://example.org, without a path, or *, got ['example.org']",
         ),
+        *(
+            (
+                {"OPBOX_GROUP_PORTS": ports},
+                "group_ports: expected the first and the last port, from 1 to 65535, such as 20000-20099, got "
+                f"'{ports}'",
+            )
+            for ports in ("20000", "20099-20000", "0-9", "65000-70000", "http-https", "1-2-3")
+        ),
         (
             {"OPBOX_TOKEN_FILE": "/nowhere/token"},
             "/nowhere/token: expected a file of tokens, got none that can be read (No such file or directory)",

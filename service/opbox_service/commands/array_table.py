@@ -197,6 +197,7 @@ class ArrayTable:
         profile: the times of its operators and commands; None while its program has not asked for any.
         silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
         group_host: where groups of sessions listen, and their network, as 10.0.0.5/24; empty: they may not.
+        group_ports: where they may listen, as 20000-20099; empty: on any free port.
         use: makes another device the one of the commands that follow, by its name.
     """
 
@@ -230,7 +231,7 @@ class ArrayTable:
         self._profile_memory: Allocation | None = None
         self.on_report: OnReport = lambda steps, epoch, values: None
         self.use: Callable[[str], None] = _refuse_other
-        self.group_host = ""
+        self.group_host = self.group_ports = ""
         self._graphs = graphs
         self._owner = owner
         self._max_entries = max_entries
@@ -255,7 +256,8 @@ class ArrayTable:
         )
         other._recent_graphs, other._graphs_lock = self._recent_graphs, self._graphs_lock
         other.on_report, other.use, other.checkpoints = self.on_report, self.use, self.checkpoints
-        other.datasets, other.group_host = self.datasets, self.group_host
+        other.datasets = self.datasets
+        other.group_host, other.group_ports = self.group_host, self.group_ports
         other._trusted = self._trusted
         tables = (self, *self._others, other)
         for table in tables:

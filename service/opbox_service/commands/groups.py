@@ -66,7 +66,7 @@ class JoinGroup(Command):
         table.reserve(self.id)
         if self.rank >= self.size:
             raise BadRequestError(f"join_group: rank: expected one below the size {self.size}, got {self.rank}")
-        address = GroupAddress.of(table.group_host)
+        address = GroupAddress.of(table.group_host, table.group_ports)
         if sum(isinstance(entry, GroupEntry) for entry in table.entries().values()) >= MAX_GROUPS:
             raise QuotaError(f"join_group: expected at most {MAX_GROUPS} groups of a session, got one more: free some")
         try:

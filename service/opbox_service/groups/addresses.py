@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import random
+import socket
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from opbox_protocol.errors import BadRequestError, UnsupportedError
+from opbox_protocol.errors import BadRequestError, QuotaError, UnsupportedError
 from opbox_protocol.excerpt import excerpt
 
 __all__ = ["GroupAddress"]
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+ANY_PORT = range(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +25,20 @@ class GroupAddress:
     Attributes:
         host: the engine's own address.
         network: that peers must be in; nothing outside of it is ever connected to.
+        ports: where groups may listen; 0 is any free one.
     """
 
     host: str
     network: Network
+    ports: range = ANY_PORT
 
     @classmethod
-    def of(cls, setting: str) -> GroupAddress:
-        """Read the setting `group_host`, as 10.0.0.5/24.
+    def of(cls, setting: str, ports: str = "") -> GroupAddress:
+        """Read the settings `group_host`, as 10.0.0.5/24, and `group_ports`, as 20000-20099 or empty.
 
         Raises:
             UnsupportedError: it is empty.
-            ValueError: it is no address with the length of its network.
+            ValueError: it is no address with the length of its network, or the ports are no two numbers.
         """
         if not setting:
             raise UnsupportedError(
@@ -40,7 +46,38 @@ class GroupAddress:
                 "they may not: start it with OPBOX_GROUP_HOST=ADDRESS/LENGTH, its own address and their network"
             )
         interface = ipaddress.ip_interface(setting)
-        return cls(str(interface.ip), interface.network)
+        first, _, last = ports.partition("-")
+        listening = range(int(first), int(last) + 1) if ports else ANY_PORT
+        return cls(str(interface.ip), interface.network, listening)
+
+    def listen(self, backlog: int) -> socket.socket:
+        """A socket that listens on one of the ports.
+
+        Raises:
+            BadRequestError: the address is none of this machine's, or its ports may not be opened.
+            QuotaError: all ports are taken.
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        for port in random.sample(self.ports, len(self.ports)):
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                if port:  # connections of an earlier group that came by this port may be there still
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((self.host, port))
+                listener.listen(backlog)
+                return listener
+            except OSError as error:
+                listener.close()
+                if port and error.errno == errno.EADDRINUSE:
+                    continue
+                raise BadRequestError(
+                    "join_group: expected OPBOX_GROUP_HOST to be an address of this machine where ports may be opened, "
+                    f"got {self.host} ({error.strerror})"
+                ) from error
+        raise QuotaError(
+            f"join_group: expected a free port of OPBOX_GROUP_PORTS={self.ports[0]}-{self.ports[-1]}, got none: name "
+            "more, as each session takes one from join_group until its ranks are connected"
+        )
 
     def shown(self, port: int) -> str:
         """The address with a port, as other ranks get it."""

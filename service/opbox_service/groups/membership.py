@@ -43,6 +43,7 @@ class Membership:
 
     Raises:
         BadRequestError: the address is none of this machine's.
+        QuotaError: none of its ports is free.
     """
 
     def __init__(self, address: GroupAddress, rank: int, size: int, secret: bytes) -> None:
@@ -50,17 +51,7 @@ class Membership:
         self._secret, self._reachable = secret, address
         self._connections: PeerConnections | None = None
         self._broken: PeerLostError | None = None
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.bind((address.host, 0))
-            listener.listen(2 * size)
-        except OSError as error:
-            listener.close()
-            raise BadRequestError(
-                f"join_group: expected OPBOX_GROUP_HOST to be an address of this machine where ports may be opened, "
-                f"got {address.host} ({error.strerror})"
-            ) from error
+        listener = address.listen(2 * size)
         listener.setblocking(False)
         self._listener: socket.socket | None = listener
         self.address = address.shown(listener.getsockname()[1])

@@ -142,7 +142,7 @@ class ServerSession:
             table.checkpoints = OwnersCheckpoints(checkpoints, owner) if checkpoints is not None else None
             table.datasets = OwnersDatasets(datasets, owner) if datasets is not None else None
             table.on_report = self._report
-            table.group_host = settings.group_host
+            table.group_host, table.group_ports = settings.group_host, settings.group_ports
         self._runner = CommandRunner(id, self.devices, code_policy.watcher)
         self._stopping = False
         self.created = time.time()
