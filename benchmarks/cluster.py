@@ -2,16 +2,21 @@
 
     python benchmarks/cluster.py
 
-One server and one gateway process on this machine; a session's call that puts an array and fetches it, of 4 KiB and of
-4 MiB. Direct and through the gateway take turns. The figures go into benchmarks/results/cluster.md by hand.
+A session's call that puts an array and fetches it, of 4 KiB and of 4 MiB: to a single server, straight to a node of a
+cluster, through the gateway, and through HAProxy with the configuration that `opbox cluster gateway-config` prints,
+where there is one (`make haproxy` unpacks Debian's). All ways take turns in each round, so that the ratios of a round
+hold on a busy machine too. The figures go into benchmarks/results/cluster.md by hand.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -22,6 +27,7 @@ import psutil
 from opbox.http import HttpTransport
 from opbox_service.cluster.controller import Controller
 from opbox_service.cluster.documents import NodeInfo
+from opbox_service.cluster.gateway.configurations import haproxy_configuration
 from opbox_service.cluster.gateway.controllers import LocalControllers
 
 TOKEN = "benchmark-secret-of-22-characters"
@@ -46,13 +52,34 @@ def start(command: list[str], **variables: str) -> tuple[subprocess.Popen[str], 
     return process, process.stdout.readline().split()[-1]
 
 
-def seconds_of(process: psutil.Process) -> float:
-    """Processor time of a process and its children."""
-    every = [process, *process.children(recursive=True)]
-    return sum(sum(one.cpu_times()[:2]) for one in every)
+def start_haproxy(node: str, folder: Path) -> tuple[subprocess.Popen[str], str] | None:
+    """HAProxy before a node, and its URL; None where there is none."""
+    unpacked = Path(__file__).resolve().parents[1] / ".haproxy" / "usr"
+    program = shutil.which("haproxy") or shutil.which(unpacked / "sbin" / "haproxy")
+    if program is None:
+        return None
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    configuration = folder / "haproxy.cfg"
+    text = haproxy_configuration({"a": node}, port)
+    configuration.write_text(text.replace("maxconn 20000", "maxconn 1000"))  # a test machine may open few files
+    libraries = ":".join(map(str, (unpacked / "lib").glob("*-linux-gnu")))
+    command = [program, "-db", "-f", str(configuration)]
+    process = subprocess.Popen(
+        command, env={**os.environ, "LD_LIBRARY_PATH": libraries}, stderr=subprocess.DEVNULL, text=True
+    )
+    return process, f"http://127.0.0.1:{port}"
 
 
-def measure(url: str, nbytes: int, processes: list[psutil.Process]) -> list[float]:
+def seconds_of(pid: int) -> float:
+    """Processor time of a process and, for another than this one, of its children: exact, where ticks are of 10 ms."""
+    if pid == os.getpid():
+        return time.process_time()
+    every = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    return sum(time.clock_gettime(~one << 3 | 2) for one in every)  # the kernel's clock of a process
+
+
+def measure(url: str, nbytes: int, pids: list[int]) -> list[float]:
     """Processor time of a call in us, of each process."""
     transport = HttpTransport(url, TOKEN)
     path = f"/v1/sessions/{transport.call('POST', '/v1/sessions', {}).header['id']}"
@@ -68,39 +95,80 @@ def measure(url: str, nbytes: int, processes: list[psutil.Process]) -> list[floa
 
     for _ in range(10):
         call()
-    before = [seconds_of(process) for process in processes]
+    before = [seconds_of(pid) for pid in pids]
     for _ in range(CALLS[nbytes]):
         call()
-    spent = [seconds_of(process) - was for process, was in zip(processes, before, strict=True)]
+    spent = [seconds_of(pid) - was for pid, was in zip(pids, before, strict=True)]
     transport.call("DELETE", path)
     transport.close()
     return [1e6 * one / CALLS[nbytes] for one in spent]
 
 
+def measure_all(ways: dict[str, tuple[str, list[int]]], nbytes: int, turn: int) -> dict[str, list[float]]:
+    """One round, which begins with another way in each turn."""
+    names = list(ways)
+    first = turn % len(names)
+    return {way: measure(ways[way][0], nbytes, ways[way][1]) for way in names[first:] + names[:first]}
+
+
 def main() -> None:
     """Measure, and print a table."""
-    server, url = start(["opbox_service.serve", "--port", "0"], OPBOX_NODE="a")
-    command = ["opbox_service.cluster.gateway", "--port", "0", "--controller", "cluster:controllers"]
-    gateway, front = start(command, BENCHMARK_NODE=url)
-    try:
-        httpx.get(f"{front}/v2/health/live", timeout=30).raise_for_status()
-        processes = [psutil.Process(), psutil.Process(server.pid), psutil.Process(gateway.pid)]
-        for nbytes in CALLS:
-            rows = [(measure(url, nbytes, processes), measure(front, nbytes, processes)) for _ in range(ROUNDS)]
-            direct = np.median([row[0] for row in rows], axis=0)
-            through = np.median([row[1] for row in rows], axis=0)
-            ratio = np.median([sum(row[1]) / sum(row[0]) for row in rows])
-            print(
-                f"{nbytes:>8} bytes: direct {direct.sum():.0f} us (client {direct[0]:.0f}, server {direct[1]:.0f}); "
-                f"through the gateway {through.sum():.0f} us (client {through[0]:.0f}, server {through[1]:.0f}, "
-                f"gateway {through[2]:.0f}): {ratio:.2f}",
-                flush=True,
-            )
-    finally:
-        gateway.terminate()
-        server.terminate()
-        gateway.wait()
-        server.wait()
+    own = os.getpid()
+    processes = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            single, single_url = start(["opbox_service.serve", "--port", "0"])
+            processes.append(single)
+            server, url = start(["opbox_service.serve", "--port", "0"], OPBOX_NODE="a")
+            processes.append(server)
+            command = ["opbox_service.cluster.gateway", "--port", "0", "--controller", "cluster:controllers"]
+            gateway, front = start(command, BENCHMARK_NODE=url)
+            processes.append(gateway)
+            ways = {
+                "single server": (single_url, [own, single.pid]),
+                "direct": (url, [own, server.pid]),
+                "gateway": (front, [own, server.pid, gateway.pid]),
+            }
+            haproxy = start_haproxy(url, Path(folder))
+            if haproxy is not None:
+                processes.append(haproxy[0])
+                ways["HAProxy"] = (haproxy[1], [own, server.pid, haproxy[0].pid])
+            for address, _ in ways.values():
+                wait_until_live(address)
+            for nbytes in CALLS:
+                show(
+                    nbytes,
+                    [{way: measure(place[0], nbytes, place[1]) for way, place in ways.items()} for _ in range(ROUNDS)],
+                )
+        finally:
+            for process in reversed(processes):
+                process.terminate()
+                process.wait()
+
+
+def wait_until_live(url: str) -> None:
+    """Wait until a server answers at a URL."""
+    for _ in range(300):
+        try:
+            httpx.get(f"{url}/v2/health/live", timeout=30).raise_for_status()
+        except httpx.HTTPError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"{url}: expected an answer, got none")
+
+
+def show(nbytes: int, rounds: list[dict[str, list[float]]]) -> None:
+    """Print the medians of the rounds, and of the ratios in each."""
+    for way in sorted(rounds[0], key=["single server", "direct", "gateway", "HAProxy"].index):
+        parts = np.median([row[way] for row in rounds], axis=0)
+        ratio = np.median([sum(row[way]) / sum(row["direct"]) for row in rounds])
+        between = f", between {parts[2]:.0f}" if len(parts) > 2 else ""
+        print(
+            f"{nbytes:>8} bytes, {way:>13}: {np.median([sum(row[way]) for row in rounds]):.0f} us "
+            f"(client {parts[0]:.0f}, server {parts[1]:.0f}{between}): {ratio:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -52,6 +52,9 @@ class _AnswerCollector:
         if self._size > MAX_ANSWER:
             raise BadRequestError("answer: expected a small one, got more")
 
+    def answer_paused(self) -> None:
+        """See AnswerTaker: nothing is kept back."""
+
     def answer_ended(self) -> None:
         """See AnswerTaker."""
         if not self.whole.done():

@@ -129,19 +129,24 @@ class ClientConnection(asyncio.Protocol):
         except BadRequestError as error:
             self.refuse(error)
             return b""
-        self._begin(head)
-        return data[end + 4 :]
+        return self._begin(head, data[end + 4 :])
 
-    def _begin(self, head: RequestHead) -> None:
+    def _begin(self, head: RequestHead, data: bytes) -> bytes:
+        """Begin a request, with what came behind its head, so that both go to the node in one write."""
         self._keep_alive = head.keep_alive
         self._chunks = ChunkReader() if head.length is None else None
         self._left = head.length or 0
-        whole = head.length == 0
-        self._state = "answer" if whole else "body"
         self._exchange = exchange = self._gateway.exchange(self, head)
-        exchange.begin()
-        if whole:
+        if head.length == 0:
+            self._state = "answer"
             exchange.body_ended()
+        else:
+            self._state = "body"
+            if data:
+                data = self._take_body(data)
+        if self._exchange is exchange:
+            exchange.begin()
+        return data
 
     def _take_body(self, data: bytes) -> bytes:
         exchange = self._exchange

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GatewayExchange", "unreached"]
 
+ONE_WRITE = 1 << 16
+"""A head and what follows it go in one write up to this many bytes: a copy of them is cheaper than a second write."""
 KEPT_BYTES = 16 << 20
 """Maximum bytes of a body that are kept, to make the request again."""
 WAITING_BYTES = 1 << 18
@@ -64,6 +66,7 @@ class GatewayExchange:
         self._tried: list[str] = []
         self._name = ""
         self._began = False
+        self._answer_head = b""
         self._http10_chunks = self._close = False
         self._task: asyncio.Task[None] | None = None
 
@@ -154,7 +157,7 @@ class GatewayExchange:
         self._node = connection
         head = self.head.for_node(self.client.address)
         parts = self._body_parts or ()
-        if self._kept_bytes <= 1 << 16:
+        if self._kept_bytes <= ONE_WRITE:
             connection.begin(self, self.head.method, b"".join((head, *parts)))
         else:
             connection.begin(self, self.head.method, head)
@@ -222,17 +225,30 @@ class GatewayExchange:
             self._drop_kept()
         self._http10_chunks = self.head.http10 and head.length is None
         keep = self.client.keeps_alive and head.length != -1
-        self.client.write(head.for_client(keep_alive=keep, http10=self.head.http10))
+        self._answer_head = head.for_client(keep_alive=keep, http10=self.head.http10)
         self._close = not keep
 
     def answer_data(self, raw: bytes, data: list[bytes] | None) -> None:
         """See AnswerTaker."""
         if self._http10_chunks and data is not None:
             raw = b"".join(data)
+        if self._answer_head:
+            if len(raw) <= ONE_WRITE:
+                raw = self._answer_head + raw
+            else:
+                self.client.write(self._answer_head)
+            self._answer_head = b""
         self.client.write(raw)
+
+    def answer_paused(self) -> None:
+        """See AnswerTaker."""
+        if self._answer_head:
+            self.client.write(self._answer_head)
+            self._answer_head = b""
 
     def answer_ended(self) -> None:
         """See AnswerTaker."""
+        self.answer_paused()
         self._node = None
         self.client.end_answer(close=self._close)
 

@@ -31,6 +31,9 @@ class AnswerTaker(Protocol):
     def answer_data(self, raw: bytes, data: list[bytes] | None) -> None:
         """Called with a part of the body: as it came, and for one in chunks the data in it."""
 
+    def answer_paused(self) -> None:
+        """Called when there is no more of the answer for now: what was kept back is to be sent."""
+
     def answer_ended(self) -> None:
         """Called when the answer is whole."""
 
@@ -86,6 +89,8 @@ class NodeConnection(asyncio.Protocol):
         try:
             while data and self.taker is taker:
                 data = self._body(taker, data) if self._head is not None else self._take_head(taker, data)
+            if self.taker is taker:
+                taker.answer_paused()
         except BadRequestError:
             self.transport.abort()
 
