@@ -233,6 +233,8 @@ class Controller:
         session = self.nodes[name].sessions.get(session_id) if name in self.nodes else None
         if owner and owner == (session.owner if session is not None else self.directories.owner_of(session_id)):
             self.directories.move(session_id, new_id, now)
+            if session is not None and name is not None:
+                self.nodes[name].moved[session_id] = None
 
     def directory(self, since: int = -1) -> Directory:
         """What gateways have to know. Where nothing has changed since that version, it is the same object."""
@@ -264,15 +266,16 @@ class Controller:
         new, ended, opened = node.take(report, now)
         for session in new:
             self.directories.opened(session.id, name)
+            if self.directories.is_moved(session.id):
+                node.moved[session.id] = None
         for session in ended:
             self.directories.ended(session.id)
         self.places.opened(pending.wish for pending in opened)
         self._take_terms(name, report.terms)
         if self.replicas.report(name, report):
             self._show_models()
-        assert node.report is not None
         changed = report.used if report.since else None
-        return self.shares.settle(name, node.report, node.pending_needs(), node.number, now, changed)
+        return self.shares.settle(name, report, node.pending_needs(), node.number, now, changed, node.used)
 
     def _take_terms(self, node: str, terms: Mapping[str, ModelTerms]) -> None:
         """Take what a node's model.toml files say, where it is new; of several nodes', what is said of the newest."""
@@ -294,10 +297,9 @@ class Controller:
         shares = self.shares.changed(name, report.orders)
         load, unload = self.replicas.orders(name)
         unload += self.replicas.forgotten(report)
-        end = tuple(id for id in node.sessions if self.directories.is_moved(id))
         revisions = {owner: self.shares.revision(owner, name) for owner in shares}
         draining = node.state in ("draining", "drained") and not self.replicas.is_on(name)
-        orders = NodeOrders(node.number, shares, revisions, load, unload, end, draining)
+        orders = NodeOrders(node.number, shares, revisions, load, unload, tuple(node.moved), draining)
         node.number += 1
         return orders
 
@@ -322,7 +324,7 @@ class Controller:
         for id, session in node.sessions.items():
             self.directories.lost(id, session.owner, reason, now)
         self.places.opened(pending.wish for pending in node.pending())
-        node.sessions, node.claims, node.replicas = {}, {}, {}
+        node.forget()
         self.places.remove(node)
         self.replicas.lost(name)
         self.stated.pop(name, None)

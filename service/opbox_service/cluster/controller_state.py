@@ -78,6 +78,8 @@ def _restored(kind: type[Controller], rows: dict[str, Any]) -> Controller:
         controller.directories.node(name, node.info.url, node.state)
         for session in node.sessions:
             controller.directories.opened(session, name)
+            if controller.directories.is_moved(session):
+                node.moved[session] = None
     controller.directories.set_version(rows["directories"]["version"])
     controller.replicas.restore(rows["replicas"])
     controller.stated = {

@@ -24,8 +24,9 @@ class DevicePlace(NamedTuple):
 class FreeMemory:
     """Finds devices with enough free memory without looking at all of them.
 
-    A heap for each kind of device ("gpu") and each name ("gpu:1") has an entry for each change; an entry that is out of
-    date is dropped when it comes to the top. A change and a look-up take the logarithm of the number of devices.
+    A heap for each kind of device ("gpu") or name ("gpu:1") that was looked for has an entry for each change; an entry
+    that is out of date is dropped when it comes to the top. A change and a look-up take the logarithm of the number of
+    devices.
 
     Example:
         >>> memory = FreeMemory()
@@ -39,6 +40,7 @@ class FreeMemory:
         self._total: dict[tuple[str, str], int] = {}
         self._by_free: dict[str, _Heap] = {}
         self._by_total: dict[str, _Heap] = {}
+        self._names: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._total)
@@ -47,6 +49,7 @@ class FreeMemory:
         """Set a device's free bytes and those that it has at all."""
         key = node, device
         if self._total.get(key) != total:
+            self._names.update((device, kind_of(device)))
             self._total[key] = total
             self._push(self._by_total, self._total, key)
         if self._free.get(key) != free:
@@ -64,7 +67,7 @@ class FreeMemory:
 
     def largest(self, device: str) -> int:
         """Bytes of the largest device of this kind or name, be they free or not; 0 without one."""
-        heap = self._by_total.get(device, [])
+        heap = self._heap(self._by_total, self._total, device)
         while heap and self._total.get(heap[0][1:]) != -heap[0][0]:
             heappop(heap)
         return -heap[0][0] if heap else 0
@@ -78,7 +81,7 @@ class FreeMemory:
             count: how many to return.
             avoid: names of nodes to pass over.
         """
-        heap = self._by_free.get(device, [])
+        heap = self._heap(self._by_free, self._free, device)
         entries: _Heap = []
         places: list[DevicePlace] = []
         while heap and len(places) < count and -heap[0][0] >= nbytes:
@@ -93,11 +96,25 @@ class FreeMemory:
             heappush(heap, entry)
         return places
 
-    def _push(self, heaps: dict[str, _Heap], now: dict[tuple[str, str], int], key: tuple[str, str]) -> None:
+    def _heap(self, heaps: dict[str, _Heap], now: dict[tuple[str, str], int], device: str) -> _Heap:
+        """The heap of a kind or name, with all devices when it is looked for first."""
+        heap = heaps.get(device)
+        if heap is None:
+            if device not in self._names:
+                return []
+            heap = heaps[device] = [
+                (-nbytes, node, name) for (node, name), nbytes in now.items() if device in (name, kind_of(name))
+            ]
+            heapify(heap)
+        return heap
+
+    @staticmethod
+    def _push(heaps: dict[str, _Heap], now: dict[tuple[str, str], int], key: tuple[str, str]) -> None:
         node, device = key
         for name in {device, kind_of(device)}:
-            heap = heaps.setdefault(name, [])
-            heappush(heap, (-now[key], node, device))
-            if len(heap) > 4 * len(now) + 64:
-                heap[:] = {entry for entry in heap if now.get(entry[1:]) == -entry[0]}
-                heapify(heap)
+            heap = heaps.get(name)
+            if heap is not None:
+                heappush(heap, (-now[key], node, device))
+                if len(heap) > 4 * len(now) + 64:
+                    heap[:] = {entry for entry in heap if now.get(entry[1:]) == -entry[0]}
+                    heapify(heap)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .documents import NodeInfo, NodeReport, NodeState, SessionReport
+from .documents import NodeInfo, NodeReport, NodeState, SessionReport, Shares
 
 __all__ = ["USUAL_BYTES", "ClusterNode", "PendingSession"]
 
@@ -39,12 +39,14 @@ class ClusterNode:
     Attributes:
         info, state: see their classes.
         reported: when the last report came.
-        report: that report; None before the first.
+        report: that report, as it came; None before the first.
         sessions: by id.
+        used: by owner and quota, what owners use here.
         claims: by id of a session, the bytes that its wish declared.
         replicas: by model, device and bytes that a replica is promised which is not ready yet.
         number: of the next orders.
         known: number of the orders since which a report may say changes; 0: it has to have everything.
+        moved: ids of sessions that go on elsewhere, and have to end here.
     """
 
     info: NodeInfo
@@ -52,16 +54,15 @@ class ClusterNode:
     state: NodeState = "ready"
     report: NodeReport | None = None
     sessions: dict[str, SessionReport] = field(default_factory=dict)
+    used: dict[str, Mapping[str, float]] = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)
     replicas: dict[str, tuple[str, int]] = field(default_factory=dict)
     number: int = 1
     known: int = 0
+    moved: dict[str, None] = field(default_factory=dict)
     _pending: dict[tuple[str, str], deque[PendingSession]] = field(default_factory=dict)
     _promised: dict[str, int] = field(default_factory=dict)
-    _free: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._free = dict(self.info.devices)
+    _unused: dict[str, int] = field(default_factory=dict)
 
     @property
     def queue(self) -> int:
@@ -70,10 +71,11 @@ class ClusterNode:
 
     def free(self, device: str) -> int:
         """Bytes of a device that are neither used nor promised."""
-        promised = self._promised.get(device, 0)
+        free = (self.info.devices if self.report is None else self.report.free).get(device, 0)
+        free -= self._promised.get(device, 0) + self._unused.get(device, 0)
         if self.replicas:
-            promised += sum(nbytes for name, nbytes in self.replicas.values() if name == device)
-        return max(0, self._free.get(device, 0) - promised)
+            free -= sum(nbytes for name, nbytes in self.replicas.values() if name == device)
+        return max(0, free)
 
     def promise(self, pending: PendingSession) -> None:
         """Count a session that was placed here."""
@@ -119,20 +121,56 @@ class ClusterNode:
         ended: list[SessionReport] = []
         if report.since and before is not None:
             new = [session for session in report.sessions if session.id not in self.sessions]
-            ended = [self.sessions.pop(id) for id in report.ended if id in self.sessions]
-            self.sessions.update((session.id, session) for session in report.sessions)
-            used = {owner: row for owner, row in {**before.used, **report.used}.items() if row}
-            self.report = replace(report, sessions=(), used=used)
-        elif before is None or before.since or before.sessions != report.sessions:
-            sessions = {session.id: session for session in report.sessions}
-            new = [session for id, session in sessions.items() if id not in self.sessions]
-            ended = [session for id, session in self.sessions.items() if id not in sessions]
-            self.sessions = sessions
+            ended = [self.sessions[id] for id in report.ended if id in self.sessions]
+            for session in report.sessions:
+                self._enter(session)
+            self._take_use(report.used)
+        else:
+            self.used = dict(report.used)
+            if before is None or before.since or before.sessions != report.sessions:
+                sessions = {session.id: session for session in report.sessions}
+                new = [session for id, session in sessions.items() if id not in self.sessions]
+                ended = [session for id, session in self.sessions.items() if id not in sessions]
+                for session in sessions.values():
+                    self._enter(session)
         for session in ended:
-            self.claims.pop(session.id, None)
+            self._remove(session)
         opened = [pending for session in new if (pending := self._open(session)) is not None]
-        self._count()
         return new, ended, opened
+
+    def forget(self) -> None:
+        """Forget all that was here but places of sessions that are not reported yet."""
+        self.sessions, self.used, self.claims, self.replicas, self.moved = {}, {}, {}, {}, {}
+        self._unused = {}
+
+    def _take_use(self, changed: Shares) -> None:
+        for owner, row in changed.items():
+            if row:
+                self.used[owner] = row
+            else:
+                self.used.pop(owner, None)
+
+    def _enter(self, session: SessionReport) -> None:
+        """Take what a session uses, and with that, what it has declared and does not use yet."""
+        declared = self.claims.get(session.id, 0)
+        if declared:
+            self._leave_unused(self.sessions[session.id], -declared)
+            self._leave_unused(session, declared)
+        self.sessions[session.id] = session
+
+    def _remove(self, session: SessionReport) -> None:
+        del self.sessions[session.id]
+        self.moved.pop(session.id, None)
+        declared = self.claims.pop(session.id, 0)
+        if declared:
+            self._leave_unused(session, -declared)
+
+    def _leave_unused(self, session: SessionReport, declared: int) -> None:
+        """Count what a session declared and does not use; of less than 0, count it no longer."""
+        unused = max(0, abs(declared) - session.bytes)
+        if unused:
+            unused = unused if declared > 0 else -unused
+            self._unused[session.device] = self._unused.get(session.device, 0) + unused
 
     def _open(self, session: SessionReport) -> PendingSession | None:
         """Count a placed session as the one that is reported now; None if none was placed."""
@@ -145,16 +183,8 @@ class ClusterNode:
         self._promise(pending.device, -pending.bytes)
         if pending.declared:
             self.claims[session.id] = pending.declared
+            self._leave_unused(session, pending.declared)
         return pending
-
-    def _count(self) -> None:
-        """Count free bytes anew: those reported, less what sessions declared and do not use yet."""
-        assert self.report is not None
-        self._free = {device: self.report.free.get(device, 0) for device in self.info.devices}
-        for id, declared in self.claims.items():
-            session = self.sessions[id]
-            if declared > session.bytes:
-                self._free[session.device] = self._free.get(session.device, 0) - declared + session.bytes
 
     def _promise(self, device: str, nbytes: int) -> None:
         self._promised[device] = self._promised.get(device, 0) + nbytes
@@ -190,5 +220,6 @@ class ClusterNode:
             node.promise(PendingSession(*row))
         if state["free"] is not None:
             node.report = NodeReport(state["free"], sessions, queue=state["queue"])
-            node._count()
+        for id, declared in node.claims.items():
+            node._leave_unused(node.sessions[id], declared)
         return node

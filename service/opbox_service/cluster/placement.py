@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any
 
 from .documents import SessionWish
 
-__all__ = ["MAX_OVERTAKEN", "WishLine", "WishQueue"]
+__all__ = ["MAX_OVERTAKEN", "NEVER", "WishLine", "WishQueue"]
 
 MAX_OVERTAKEN = 16
 """A wish that does not fit is overtaken by so many that do; then a device is reserved for it."""
 MAX_LINES = 4
 """Number of lines whose first wish is tried for a place at a time."""
+NEVER = 1 << 62
+"""More bytes than any device has."""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class WishLine:
         waiting: how many wait.
         overtaken: by how many others its first wish was.
         parked: whether it waits for its owner's quota, and not for memory.
+        aside: whether it waits for the device that is reserved for its first wish.
         entry: the tag of its entry in the queue's heap; None if it has none.
     """
 
@@ -44,11 +47,18 @@ class WishLine:
     waiting: int = 0
     overtaken: int = 0
     parked: bool = False
+    aside: bool = False
     entry: float | None = None
 
 
 class WishQueue:
     """The queue of one kind of device, or of one device's name.
+
+    Attributes:
+        wishes: those that wait, by id.
+        bytes: of all of them.
+        least: bytes of the smallest of those wishes that have a turn and did not fit: as long as no device has as much
+            free, none of them does. 0: they have to be tried.
 
     Example:
         >>> queue = WishQueue()
@@ -59,7 +69,7 @@ class WishQueue:
 
     def __init__(self) -> None:
         self.wishes: dict[str, SessionWish] = {}
-        self.bytes = 0
+        self.bytes = self.least = 0
         self._clock = 0.0
         self._lines: dict[str, WishLine] = {}
         self._heap: list[tuple[float, str]] = []
@@ -68,21 +78,22 @@ class WishQueue:
     def __len__(self) -> int:
         return len(self.wishes)
 
-    def add(self, wish: SessionWish, weight: float) -> None:
-        """Add a wish to its owner's line."""
+    def add(self, wish: SessionWish, weight: float) -> bool:
+        """Add a wish to its owner's line; return whether it is the first there."""
         line = self._lines.get(wish.owner)
         if line is None:
             line = self._lines[wish.owner] = WishLine(wish.owner, weight, self._clock)
         if not line.waiting:
             line.ids.clear()
             line.tag = max(line.tag, self._clock)
-            line.weight, line.overtaken, line.parked = weight, 0, False
+            line.weight, line.overtaken, line.parked, line.aside = weight, 0, False, False
             self._weights += weight
             self._push(line)
         line.ids.append(wish.id)
         line.waiting += 1
         self.wishes[wish.id] = wish
         self.bytes += wish.bytes
+        return line.waiting == 1
 
     def first(self, line: WishLine) -> SessionWish:
         """The first wish of a line in which some wait."""
@@ -90,13 +101,10 @@ class WishQueue:
             line.ids.popleft()
         return self.wishes[line.ids[0]]
 
-    def turns(self, reserved: Container[str] = ()) -> Iterator[WishLine]:
-        """The lines whose turn it is: up to MAX_LINES, and those with a device reserved.
+    def turns(self) -> Iterator[WishLine]:
+        """The lines whose turn it is: up to MAX_LINES.
 
-        The caller may remove the first wish of a line (`served` or `drop`) or park it before it goes on.
-
-        Args:
-            reserved: ids of wishes that have a device reserved.
+        The caller may remove the first wish of a line (`served` or `drop`), park it or set it aside before it goes on.
         """
         passed: list[WishLine] = []
         counted = 0
@@ -105,10 +113,10 @@ class WishQueue:
                 before = line.waiting
                 wish = self.first(line)
                 yield line
-                if wish.id in self.wishes and line.waiting == before and not line.parked:
+                if wish.id in self.wishes and line.waiting == before and not (line.parked or line.aside):
                     passed.append(line)
                     line.entry = None
-                    counted += wish.id not in reserved
+                    counted += 1
         finally:
             for line in passed:
                 self._push(line)
@@ -118,7 +126,7 @@ class WishQueue:
         wish = self.first(line)
         self._clock = max(self._clock, line.tag)
         self._remove(wish)
-        line.overtaken = 0
+        line.overtaken = self.least = 0
         line.tag += 1 / line.weight
         if line.waiting:
             self._push(line)
@@ -132,9 +140,11 @@ class WishQueue:
         wish = self.wishes.get(wish_id)
         if wish is not None:
             line = self._lines[wish.owner]
-            if line.waiting > 1 and self.first(line).id == wish_id:
-                line.overtaken = 0
+            if self.first(line).id == wish_id:
+                line.overtaken, line.aside, self.least = 0, False, 0
             self._remove(wish)
+            if line.waiting and not line.parked:
+                self._push(line)
 
     def park(self, line: WishLine) -> None:
         """Pass over a line until `unpark`."""
@@ -145,10 +155,23 @@ class WishQueue:
         line = self._lines.get(owner)
         if line is None or not line.parked:
             return False
-        line.parked = False
+        line.parked, self.least = False, 0
         if line.waiting:
             line.tag = max(line.tag, self._clock)
             self._push(line)
+        return True
+
+    def set_aside(self, line: WishLine) -> None:
+        """Pass over a line until `call_back`: it keeps its turn."""
+        line.aside = True
+
+    def call_back(self, owner: str) -> bool:
+        """Let an owner's line have turns again that was set aside; return whether it was."""
+        line = self._lines.get(owner)
+        if line is None or not line.aside:
+            return False
+        line.aside, self.least = False, 0
+        self._push(line)
         return True
 
     def position(self, wish: SessionWish) -> int:
@@ -186,7 +209,7 @@ class WishQueue:
         while self._heap:
             tag, owner = self._heap[0]
             line = self._lines.get(owner)
-            if line is not None and line.waiting and not line.parked and line.entry == line.tag == tag:
+            if line is not None and line.entry == line.tag == tag and line.waiting and not (line.parked or line.aside):
                 return line
             if line is not None and line.entry == tag:
                 line.entry = None
@@ -205,22 +228,23 @@ class WishQueue:
                 [id for id in line.ids if id in self.wishes],
                 line.overtaken,
                 line.parked,
+                line.aside,
             ]
             for line in self._lines.values()
             if line.waiting or line.tag > self._clock
         ]
-        return {"clock": self._clock, "lines": sorted(lines), "weights": self._weights}
+        return {"clock": self._clock, "lines": sorted(lines), "weights": self._weights, "least": self.least}
 
     @classmethod
     def restored(cls, state: dict[str, Any], wishes: dict[str, SessionWish]) -> WishQueue:
         """The queue that had this state; its wishes by id."""
         queue = cls()
-        queue._clock, queue._weights = state["clock"], state["weights"]
-        for owner, weight, tag, ids, overtaken, parked in state["lines"]:
-            line = WishLine(owner, weight, tag, deque(ids), len(ids), overtaken, parked)
+        queue._clock, queue._weights, queue.least = state["clock"], state["weights"], state.get("least", 0)
+        for owner, weight, tag, ids, overtaken, parked, *aside in state["lines"]:
+            line = WishLine(owner, weight, tag, deque(ids), len(ids), overtaken, parked, any(aside))
             queue._lines[owner] = line
             queue.wishes |= {id: wishes[id] for id in ids}
-            if ids and not parked:
+            if ids and not (parked or line.aside):
                 line.entry = tag
                 queue._heap.append((tag, owner))
         queue.bytes = sum(wish.bytes for wish in queue.wishes.values())

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .documents import QUOTAS, NodeReport, OwnerQuotas
+from .documents import QUOTAS, NodeReport, OwnerQuotas, Shares
 
 __all__ = ["Grant", "QuotaShares", "Shortage"]
 
@@ -21,6 +21,7 @@ GRAINS = 8
 ANEW_REPORTS = 8
 """A share whose use has not changed is set anew with each so many reports, and with each while somebody is short."""
 DAY_S = 86400
+NOTHING: Mapping[str, float] = {}
 UNLIMITED = OwnerQuotas()
 
 
@@ -177,6 +178,7 @@ class QuotaShares:
         number: int,
         now: float,
         changed: Iterable[str] | None = None,
+        use: Shares | None = None,
     ) -> list[str]:
         """Take a node's use, and set its shares anew.
 
@@ -186,55 +188,66 @@ class QuotaShares:
             number: of the node's next orders.
             now: seconds since 1970; days are UTC's.
             changed: owners whose use may have changed since the node's last report; None: all.
+            use: by owner and quota, all that is used there; None: what the report says.
 
         Returns:
             Owners who may get a place now that they could not get before.
         """
         self._begin_day(now)
+        use = report.used if use is None else use
         unconfirmed = self._unconfirmed.get(node, {})
         anew = number % ANEW_REPORTS == 0
         here = self._by_node.get(node, {})
         if changed is None or anew:
-            owners = {**here, **dict.fromkeys(report.used)}
+            owners = {**here, **dict.fromkeys(use)}
         else:
-            owners = dict.fromkeys([*unconfirmed, *changed, *pending, *(name for name in self._short if name in here)])
+            few, many = (here, self._short) if len(here) < len(self._short) else (self._short, here)
+            owners = dict.fromkeys([*unconfirmed, *changed, *pending, *(name for name in few if name in many)])
         for owner in [owner for owner, ordered in unconfirmed.items() if ordered <= report.orders]:
             del unconfirmed[owner]
+        if report.refused:
+            owners.update(dict.fromkeys(report.refused))
         woken = []
-        for owner in [*owners, *(owner for owner in report.refused if owner not in owners)]:
+        for owner in owners:
             limits = self.of(owner).limits
-            used, placed = report.used.get(owner, {}), pending.get(owner, {})
+            used, placed = use.get(owner, NOTHING), pending.get(owner, NOTHING)
             wanted = owner in report.refused
+            active = bool(used or placed or wanted)
             for quota in QUOTAS:
-                key = owner, quota
-                if quota not in limits:
-                    if key in self._pools:
-                        self._forget(key, node)
+                limit = limits.get(quota)
+                if limit is None:
+                    if (owner, quota) in self._pools:
+                        self._forget((owner, quota), node)
                     continue
                 pool, grant = self._grant(owner, quota, node)
-                unchanged = grant.used == used.get(quota, 0) + placed.get(quota, 0) and grant.ceiling == grant.share
-                if unchanged and (used or placed) and not (anew or wanted or pool.scarce):
+                amount = used.get(quota, 0) + placed.get(quota, 0)
+                unchanged = grant.used == amount and grant.ceiling == grant.share
+                if unchanged and active and not (anew or wanted or pool.scarce):
                     continue
                 self._confirm(pool, grant, report.orders)
-                self._use(pool, grant, used.get(quota, 0) + placed.get(quota, 0))
-                least = 1 if wanted and quota == "sessions" else 0
-                self._settle(owner, node, quota, limits[quota], wanted or bool(used) or bool(placed), number, least)
-            if not used and not placed and not wanted:
+                if grant.used != amount:
+                    self._use(pool, grant, amount)
+                slack = self._slack(pool, quota, limit) if active else 0
+                if wanted and quota == "sessions":
+                    slack = max(slack, 1)
+                share, tolerated = self._wanted(pool, grant, quota, limit, slack, active)
+                if share > grant.share or share < grant.share - tolerated:
+                    self._order(owner, node, pool, grant, share, number)
+            if not active:
                 self._drop_idle(owner, node)
             if owner in self._short and all(self.allowed(owner, quota) < limits[quota] for quota in limits):
                 del self._short[owner]
                 woken.append(owner)
         return woken
 
-    def _settle(self, owner: str, node: str, quota: str, limit: float, active: bool, number: int, least: float) -> None:
-        pool, grant = self._grant(owner, quota, node)
+    def _wanted(
+        self, pool: _Pool, grant: Grant, quota: str, limit: float, slack: float, active: bool
+    ) -> tuple[float, float]:
+        """The share that a grant should have, and by how much it may be greater."""
         free = limit - pool.outstanding - pool.spent
-        slack = max(self._slack(pool, quota, limit), least) if active else 0
         pool.scarce = pool.scarce and limit - pool.used - pool.spent > 0 and free <= 0
         share = max(0, min(grant.used + (0 if pool.scarce else slack), max(free, 0) + grant.outstanding))
-        tolerated = 0 if free < slack or not active else self._round(quota, limit / GRAINS)
-        if share > grant.share or share < grant.share - tolerated:
-            self._order(owner, node, pool, grant, share, number)
+        return share, 0 if free < slack or not active else self._round(quota, limit / GRAINS)
 
     def _slack(self, pool: _Pool, quota: str, limit: float) -> float:
         """What a share exceeds the use by: less, the more nodes the owner is on and the less is left."""

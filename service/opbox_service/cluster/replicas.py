@@ -126,6 +126,8 @@ class Replicas:
         """Take a node's report; return whether the nodes of a model may have changed."""
         changed = False
         names = self._on_node.get(node, {})
+        if not names and not report.models:
+            return False
         for name in [*names, *(name for name in report.models if name not in names)]:
             model = self._models.get(name)
             if model is not None:

@@ -10,8 +10,9 @@ from ..owner_terms import LARGER_QUOTA
 from .documents import Demand, PlacedSession, Refused, SessionWish, Waiting, kind_of
 from .free_memory import DevicePlace, FreeMemory
 from .nodes import USUAL_BYTES, ClusterNode, PendingSession
-from .placement import MAX_OVERTAKEN, WishLine, WishQueue
+from .placement import MAX_OVERTAKEN, NEVER, WishLine, WishQueue
 from .quotas import QuotaShares, Shortage
+from .reserved_devices import ReservedDevices
 
 __all__ = ["ABANDONED_S", "Outcome", "SessionPlaces"]
 
@@ -20,9 +21,6 @@ ABANDONED_S = 30.0
 RETRY_S = 1.0
 CANDIDATES = 8
 """Number of devices among which the node with the shortest queue is chosen."""
-DEVICES_PER_RESERVED = 64
-"""One device of so many, at least one and at most MAX_RESERVED, may be reserved for wishes that many overtook."""
-MAX_RESERVED = 16
 WISH_FIELDS = 6
 
 Outcome: TypeAlias = PlacedSession | Waiting | Refused
@@ -55,7 +53,7 @@ class SessionPlaces:
         self._asked: OrderedDict[str, tuple[SessionWish, float]] = OrderedDict()
         self._placed: OrderedDict[str, tuple[SessionWish, PlacedSession, float]] = OrderedDict()
         self._refused: OrderedDict[str, tuple[Refused, float]] = OrderedDict()
-        self._reserved: dict[str, tuple[str, str]] = {}
+        self._reserved = ReservedDevices()
         self._risen: dict[str, None] = {}
 
     def place(self, wish: SessionWish, now: float) -> Outcome:
@@ -72,9 +70,13 @@ class SessionPlaces:
         self._asked.move_to_end(wish.id)
         queue = self._queues.setdefault(wish.device, WishQueue())
         if wish.id not in queue.wishes:
-            queue.add(wish, self._shares.of(wish.owner).weight)
-            if self._may_fit(queue, wish):
-                self._serve_queue(wish.device, now)
+            is_first = queue.add(wish, self._shares.of(wish.owner).weight)
+            if is_first or not queue.least:
+                needed = self._needed(wish)
+                if self._may_fit(wish, needed):
+                    self._serve_queue(wish.device, now)
+                else:
+                    queue.least = min(queue.least, needed)
         elif self.memory.largest(wish.device) < max(wish.bytes, 1):
             self._drop(wish)
             self._refuse(wish, self._no_device(wish), now)
@@ -109,12 +111,19 @@ class SessionPlaces:
     def show(self, node: ClusterNode) -> None:
         """Enter a node's free memory."""
         if node.state == "ready":
-            name, reserved = node.info.name, set(self._reserved.values()) if self._reserved else ()
+            name = node.info.name
             for device, total in node.info.devices.items():
-                is_reserved = (name, device) in reserved
-                free = 0 if is_reserved else node.free(device)
-                if is_reserved or free > self.memory.free(name, device):
-                    self._risen[device] = None
+                free = node.free(device)
+                wish = self._reserved.at(name, device)
+                if wish is not None:
+                    if free >= self._needed(wish) and self._queues[wish.device].call_back(wish.owner):
+                        self._risen[wish.device] = None
+                    free = 0
+                elif free > self.memory.free(name, device):
+                    for queued in (device, kind_of(device)):
+                        queue = self._queues.get(queued)
+                        if queue and free >= queue.least:
+                            self._risen[queued] = None
                 self.memory.set(name, device, free, total)
 
     def opened(self, wish_ids: Iterable[str]) -> None:
@@ -125,8 +134,8 @@ class SessionPlaces:
     def remove(self, node: ClusterNode) -> None:
         """Place nothing more on a node."""
         name = node.info.name
-        for id in [id for id, place in self._reserved.items() if place[0] == name]:
-            del self._reserved[id]
+        for wish in self._reserved.remove_node(name, list(node.info.devices)):
+            self._queues[wish.device].call_back(wish.owner)
         for device in node.info.devices:
             self.memory.remove(name, device)
 
@@ -139,7 +148,7 @@ class SessionPlaces:
     def serve(self, now: float) -> None:
         """Give places to wishes that may fit now: nothing is looked at unless memory has become free."""
         if self._risen:
-            names = sorted({name for device in self._risen for name in (device, kind_of(device))})
+            names = sorted(self._risen)
             self._risen.clear()
             for name in names:
                 self._serve_queue(name, now)
@@ -163,12 +172,15 @@ class SessionPlaces:
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
-    def _may_fit(self, queue: WishQueue, wish: SessionWish) -> bool:
+    def _needed(self, wish: SessionWish) -> int:
+        """Bytes that have to be free for a wish; of what no device has at all, those of the largest."""
+        return max(min(wish.bytes or USUAL_BYTES, self.memory.largest(wish.device)), 1)
+
+    def _may_fit(self, wish: SessionWish, needed: int) -> bool:
         """Whether serving the queue may place the wish or refuse it, so that a full cluster costs nothing."""
-        needed = max(wish.bytes or USUAL_BYTES, 1)
         return (
             bool(self.memory.best(wish.device, needed))
-            or self.memory.largest(wish.device) < needed
+            or self.memory.largest(wish.device) < max(wish.bytes, 1)
             or self._shares.shortage(wish.owner, _needs(wish)) is not None
         )
 
@@ -179,7 +191,8 @@ class SessionPlaces:
         while queue and progress:
             progress = False
             passed: list[WishLine] = []
-            for line in queue.turns(self._reserved):
+            least = NEVER
+            for line in queue.turns():
                 wish = queue.first(line)
                 outcome = self._try(wish, now)
                 if isinstance(outcome, PlacedSession):
@@ -198,24 +211,26 @@ class SessionPlaces:
                     progress = True
                 else:
                     passed.append(line)
+                    least = min(least, self._needed(wish))
                     if line.overtaken >= MAX_OVERTAKEN:
                         self._reserve(wish)
+                    if wish.id in self._reserved:  # it has a turn again once its device is free
+                        queue.set_aside(line)
+            queue.least = least
 
     def _try(self, wish: SessionWish, now: float) -> PlacedSession | Refused | Shortage | None:
         """A place for a wish; None if no device has as much memory free now."""
-        needed = wish.bytes or USUAL_BYTES
-        largest = self.memory.largest(wish.device)
-        if largest < max(wish.bytes, 1):
+        if self.memory.largest(wish.device) < max(wish.bytes, 1):
             return self._no_device(wish)
         shortage = self._shares.shortage(wish.owner, _needs(wish))
         if shortage is not None:
             return _quota_refusal(shortage)
-        if wish.id in self._reserved:
-            name, device = self._reserved[wish.id]
-            free = self._nodes[name].free(device)
-            places = [DevicePlace(name, device, free)] if free >= min(needed, largest) else []
+        needed, reserved = self._needed(wish), self._reserved.of(wish.id)
+        if reserved is not None:
+            place = DevicePlace(*reserved, self._nodes[reserved[0]].free(reserved[1]))
+            places = [place] if place.free >= needed else []
         else:
-            places = self.memory.best(wish.device, max(min(needed, largest), 1), CANDIDATES, wish.avoid)
+            places = self.memory.best(wish.device, needed, CANDIDATES, wish.avoid)
         if not places:
             return None
         places.sort(key=lambda place: (self._nodes[place.node].queue, -place.free, place.node, place.device))
@@ -229,7 +244,7 @@ class SessionPlaces:
 
     def _promise(self, wish: SessionWish, node: ClusterNode, device: str, now: float) -> PlacedSession:
         name = node.info.name
-        self._reserved.pop(wish.id, None)
+        self._reserved.remove(wish.id)
         node.promise(PendingSession(wish.id, wish.owner, device, wish.bytes or USUAL_BYTES, wish.bytes))
         self.show(node)
         new = self._shares.unconfirmed(wish.owner, name)
@@ -243,22 +258,22 @@ class SessionPlaces:
 
     def _reserve(self, wish: SessionWish) -> None:
         """Reserve the device with the most free memory that is large enough, if not too many are reserved."""
-        allowed = min(max(len(self.memory) // DEVICES_PER_RESERVED, 1), MAX_RESERVED)
-        if wish.id in self._reserved or len(self._reserved) >= allowed:
+        if wish.id in self._reserved or self._reserved.is_full(len(self.memory)):
             return
-        taken = set(self._reserved.values())
         for place in self.memory.best(wish.device, 0, CANDIDATES, wish.avoid):
-            total = self._nodes[place.node].info.devices[place.device]
-            if total >= wish.bytes and (place.node, place.device) not in taken:
-                self._reserved[wish.id] = place.node, place.device
-                self.show(self._nodes[place.node])
+            node = self._nodes[place.node]
+            if node.info.devices[place.device] >= wish.bytes and self._reserved.at(place.node, place.device) is None:
+                self._reserved.add(wish, place.node, place.device)
+                self.show(node)
                 return
 
     def _drop(self, wish: SessionWish) -> None:
         """Take a wish out of its queue; the owner's next may be smaller."""
-        self._queues[wish.device].drop(wish.id)
-        self._risen[wish.device] = None
-        place = self._reserved.pop(wish.id, None)
+        queue = self._queues[wish.device]
+        queue.drop(wish.id)
+        if not queue.least:
+            self._risen[wish.device] = None
+        place = self._reserved.remove(wish.id)
         if place is not None:
             self.show(self._nodes[place[0]])
 
@@ -272,12 +287,12 @@ class SessionPlaces:
         return PlacedSession(placement.node, placement.url, placement.device)
 
     def _waiting(self, queue: WishQueue, wish: SessionWish) -> Waiting:
-        waiting = sum(map(len, self._queues.values()))
+        waiting, position = sum(map(len, self._queues.values())), queue.position(wish)
         reason = (
             f"sessions: expected a {wish.device} with {wish.bytes or USUAL_BYTES} bytes free, got none that has as "
-            f"much now: {waiting} wait, and this one is about number {queue.position(wish)}"
+            f"much now: {waiting} wait, and this one is about number {position}"
         )
-        return Waiting(queue.position(wish), waiting, RETRY_S, reason)
+        return Waiting(position, waiting, RETRY_S, reason)
 
     def _no_device(self, wish: SessionWish) -> Refused:
         largest = self.memory.largest(wish.device)
@@ -317,20 +332,20 @@ class SessionPlaces:
                 [*_row(wish), place.node, place.url, place.device, place.shares, place.number, place.revision, when]
                 for wish, place, when in self._placed.values()
             ],
-            "reserved": [[id, *place] for id, place in self._reserved.items()],
+            "reserved": self._reserved.state(),
             "risen": sorted(self._risen),
             "refused": [[id, refused.status, refused.reason, when] for id, (refused, when) in self._refused.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a state; the nodes are there already."""
-        self._reserved = {id: (node, device) for id, node, device in state["reserved"]}
-        for node in self._nodes.values():
-            self.show(node)
-        self._risen = dict.fromkeys(state["risen"])
         self._asked.update((row[0], (_wish(row), row[-1])) for row in state["asked"])
         wishes = {id: wish for id, (wish, _) in self._asked.items()}
         self._queues = {device: WishQueue.restored(row, wishes) for device, row in state["queues"].items()}
+        self._reserved.restore(state["reserved"], wishes)
+        for node in self._nodes.values():
+            self.show(node)
+        self._risen = dict.fromkeys(state["risen"])
         for row in state["placed"]:
             *place, when = row[WISH_FIELDS:]
             self._placed[row[0]] = _wish(row), PlacedSession(*place), when
