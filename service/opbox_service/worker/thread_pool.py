@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -67,6 +69,7 @@ class ThreadPool:
         self._threads = CallThreads(settings.threads + PARKED + 1 + settings.max_in_flight, "opbox-call")
         self._turns = Turns(settings.threads, self._start)
         self._gathered = GatheredRuns(self._turns)
+        self._unanswered: dict[asyncio.Future[RawResponse], RawRequest] = {}
         self._engine: Engine | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -88,11 +91,32 @@ class ThreadPool:
         engine, self._engine = self._engine, None
         if self._sweeping is not None:
             self._sweeping.cancel()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._threads.shutdown)
-        if engine is not None:
-            await loop.run_in_executor(None, engine.close)
+        self._run_gathered()
+        if await self._ended(grace_s) and engine is not None:
+            await asyncio.get_running_loop().run_in_executor(None, engine.close)
+        for answered, request in self._unanswered.items():
+            if not answered.done():
+                error = NotReadyError(f"{request}: expected an answer before the server stopped, got none: try again")
+                answered.set_exception(error)
         self._pool.close()
+
+    async def _ended(self, grace_s: float) -> bool:
+        """Whether all calls come to their end within so many seconds. One that does not ends with the process."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def finish() -> None:
+            self._threads.shutdown()
+            with contextlib.suppress(RuntimeError):  # nobody has waited so long
+                loop.call_soon_threadsafe(ended.set)
+
+        threading.Thread(target=finish, name="opbox-stop", daemon=True).start()
+        try:
+            await asyncio.wait_for(ended.wait(), grace_s)
+        except TimeoutError:
+            _log.warning("calls did not end in time", calls=len(self._unanswered))
+            return False
+        await asyncio.sleep(0)  # what the last calls have answered is handed over
+        return True
 
     def announce_stop(self) -> None:
         if self._engine is not None:
@@ -204,6 +228,7 @@ class ThreadPool:
         deadline = self._settings.deadline_s
         timer = loop.call_later(deadline, late)
         try:
+            self._unanswered[answered] = request
             try:
                 job = self._job(request, work)
                 if self._joins_others(engine, request, task, send):
@@ -220,6 +245,7 @@ class ThreadPool:
             response = await answered
         finally:
             timer.cancel()
+            del self._unanswered[answered]
         if new_session and response.status == 201:
             opened = json.loads(bytes(response.body))
             self._books.session_made(request.owner, opened, code=False)
