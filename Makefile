@@ -146,7 +146,7 @@ $(VENV)/.cluster: $(READY) .ci/cluster.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -r .ci/cluster.txt
 	@touch $@
 
-test-cluster: $(VENV)/.cluster  ## run three nodes of Ray on this machine: placement, deaths, draining, tokens
+test-cluster: $(VENV)/.cluster  ## run nodes of Ray on this machine: placement, deaths, draining, tokens
 	$(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 
 attack: $(READY)  ## attack a server in every known way, beside a user who trains: memory, times, that user's waits (OTHER=Python of another version)

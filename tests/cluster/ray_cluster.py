@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,10 +85,13 @@ class Nodes:
     Args:
         folder: of all files; Ray's sockets need a short path.
         count: number of nodes, the head included.
+        shares_store: whether the nodes have a store in common, by which sessions go on on other nodes.
     """
 
-    def __init__(self, folder: Path, count: int) -> None:
+    def __init__(self, folder: Path, count: int, shares_store: bool = False) -> None:
         os.environ.update(SETTINGS, OPBOX_RUNTIME_DIR=str(folder / "run"), OPBOX_MODELS=str(folder / "models"))
+        if shares_store:
+            os.environ["OPBOX_STORE_URL"] = f"file://{folder}/store"
         from opbox_service.cluster.machine_record import new_ray_token
         from opbox_service.cluster.ray_start import MARK, OBJECT_STORE_BYTES, ray_environment
         from opbox_service.cluster.ray_start import SETTINGS as RAY_SETTINGS
@@ -159,6 +164,20 @@ class Nodes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
+    @contextlib.contextmanager
+    def gateway(self) -> Iterator[str]:
+        """A gateway's process; its URL."""
+        command = [sys.executable, "-m", "opbox_service.cluster.gateway"]
+        variables = {"RAY_ADDRESS": self.cluster.address, "OPBOX_TOKENS_FILE": str(self.tokens_file)}
+        process = subprocess.Popen(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+            process.wait(60)
+            process.stdout.close()
+
     def close(self) -> None:
         """End everything."""
         import ray
@@ -169,12 +188,12 @@ class Nodes:
         self.cluster.shutdown()
 
 
-def nodes_in(folder: Path, count: int) -> Iterator[Nodes]:
+def nodes_in(folder: Path, count: int, shares_store: bool = False) -> Iterator[Nodes]:
     """A cluster for tests, with the environment as it was afterwards."""
     before = dict(os.environ)
     nodes = None
     try:
-        nodes = Nodes(folder, count)
+        nodes = Nodes(folder, count, shares_store)
         yield nodes
     finally:
         if nodes is not None:

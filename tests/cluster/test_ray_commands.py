@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -49,6 +50,37 @@ def wait(parameters):
 module.fit(rows, num_epoch=5, optimizer_params={"learning_rate": 1.0}, eval_metric="acc", batch_end_callback=wait,
            checkpoint_every=4)
 print(module.score(rows, "acc")[0][1])
+"""
+
+LONG_TRAINING = """
+import sys
+from pathlib import Path
+
+import numpy as np
+import opbox as mx
+
+x = np.random.default_rng(3).standard_normal((16, 4)).astype("float32")
+data, label = mx.sym.Variable("data"), mx.sym.Variable("softmax_label")
+network = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(data, num_hidden=2), label, name="softmax")
+
+def train(may_end):
+    module = mx.mod.Module(network)
+    module.bind([("data", (16, 4))], [("softmax_label", (16,))])
+    module.init_params(mx.init.One())
+    module.init_optimizer(optimizer="adam")
+    batch = mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array((x.sum(1) > 0).astype("float32"))])
+    steps = 0
+    while not may_end(steps):
+        module.forward_backward(batch)
+        module.update()
+        steps += 1
+        module.get_outputs()[0].wait_to_read()
+        if steps == 10:
+            print("ten steps", flush=True)
+    return steps, {name: array.asnumpy().tobytes() for name, array in module.get_params()[0].items()}
+
+steps, disturbed = train(lambda steps: Path(sys.argv[1]).exists())
+print(train(lambda count: count == steps)[1] == disturbed)
 """
 
 
@@ -147,6 +179,38 @@ def test_a_training_goes_on_elsewhere_when_its_node_is_drained(machines: Machine
     assert "node " + node + " was drained" in (folder / "script.log").read_text()
     other = {"alpha": "beta", "beta": "alpha"}[node]
     assert {machines.open().partition("-")[0] for _ in range(3)} == {other}
+
+
+def is_live(url: str) -> bool:
+    """Return whether somebody serves there."""
+    try:
+        with urlopen(url + "/v2/health/live", timeout=60) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def gateway_of(head: subprocess.Popen[str]) -> psutil.Process | None:
+    """The gateway's process that the head has started."""
+    for process in psutil.Process(head.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if "opbox_service.cluster.gateway" in process.cmdline():
+                return process
+    return None
+
+
+def test_a_training_goes_on_when_the_gateway_is_killed(machines: Machines, folder: Path) -> None:
+    """All its calls go by the gateway, which is started again; each runs once."""
+    variables = {"OPBOX_URL": machines.url, "OPBOX_TOKEN": machines.token, "OPBOX_DIRECT": "0"}
+    script = machines.opbox("long", "-c", LONG_TRAINING, str(folder / "end"), **variables)
+    assert lines(script, 1, folder / "long.log") == ["ten steps"]
+    killed = gateway_of(machines.head)
+    assert killed is not None
+    killed.kill()
+    until(lambda: (now := gateway_of(machines.head)) is not None and now.pid != killed.pid, "it is started again")
+    until(lambda: is_live(machines.url), "it serves where it did")
+    (folder / "end").touch()
+    assert script.communicate(timeout=300)[0].split() == ["ten", "steps", "True"], (folder / "long.log").read_text()
 
 
 def test_a_machine_leaves_and_the_head_ends(machines: Machines, folder: Path) -> None:

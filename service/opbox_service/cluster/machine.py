@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,7 @@ class GatewayProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> str:
-        """Start it; its URL, or "" where there is none.
+        """Start it, again on the port that it had; its URL, or "" where there is none.
 
         Raises:
             NotReadyError: it ended at once.
@@ -228,7 +228,9 @@ class GatewayProcess:
         if not line:
             raise NotReadyError(f"gateway: expected a start, got status {self._process.wait()}")
         threading.Thread(target=self._process.stdout.read, daemon=True).start()
-        return line.split()[-1]
+        url = line.split()[-1]
+        self._environment["OPBOX_PORT"] = url.rpartition(":")[2]
+        return url
 
     @property
     def has_died(self) -> bool:
@@ -360,14 +362,16 @@ def _ended_by_signal() -> Iterator[Ended]:
 
 
 def _watch(ended: threading.Event, ray_process: RayProcess | None, gateway: GatewayProcess | None) -> None:
-    """Wait for a signal; a gateway that dies is started again.
+    """Wait for a signal; a gateway that dies is started again, until it serves.
 
     Raises:
         NotReadyError: Ray has ended here.
     """
-    restart: Callable[[], str] = gateway.start if gateway is not None else str
     while not ended.wait(LOOK_S):
         if gateway is not None and gateway.has_died:
-            restart()
+            try:
+                gateway.start()
+            except NotReadyError as error:
+                print(f"opbox cluster: {error}: trying again", file=sys.stderr, flush=True)
         if ray_process is not None and not ray_process.runs:
             raise NotReadyError(f"ray: expected to run until a stop, got its end: {ray_process.log} says more")
