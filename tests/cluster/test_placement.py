@@ -154,6 +154,22 @@ def test_a_wish_is_refused_when_its_only_large_enough_node_goes(end: str) -> Non
     assert cluster.controller.demand() == {}
 
 
+def test_a_session_of_unknown_size_does_not_wait_for_more_than_there_will_ever_be() -> None:
+    """Models have nearly all memory of the only node."""
+    cluster = SmallCluster()
+    node = cluster.join("a", cpu=GIB)
+    node.taken = GIB - USUAL_BYTES // 2
+    cluster.settle()
+    session = cluster.open(nbytes=0)
+    cluster.settle()
+    waiting = cluster.wish()
+    assert isinstance(cluster.controller.place(waiting, cluster.now), Waiting), "a session's memory may become free"
+    assert isinstance(cluster.place(bytes=USUAL_BYTES), Waiting)
+    cluster.end(session)
+    cluster.settle()
+    assert isinstance(cluster.controller.place(waiting, cluster.now), PlacedSession)
+
+
 def test_turns_go_by_weight() -> None:
     cluster, session = full_cluster(ann=3.0, bob=1.0)
     wishes = {}

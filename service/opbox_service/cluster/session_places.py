@@ -119,10 +119,10 @@ class SessionPlaces:
                     if free >= self._needed(wish) and self._queues[wish.device].call_back(wish.owner):
                         self._risen[wish.device] = None
                     free = 0
-                elif free > self.memory.free(name, device):
+                elif free > self.memory.free(name, device) or self._is_all(node, free):
                     for queued in (device, kind_of(device)):
                         queue = self._queues.get(queued)
-                        if queue and free >= queue.least:
+                        if queue and (free >= queue.least or self._is_all(node, free)):
                             self._risen[queued] = None
                 self.memory.set(name, device, free, total)
 
@@ -179,7 +179,7 @@ class SessionPlaces:
     def _may_fit(self, wish: SessionWish, needed: int) -> bool:
         """Whether serving the queue may place the wish or refuse it, so that a full cluster costs nothing."""
         return (
-            bool(self.memory.best(wish.device, needed))
+            bool(self.memory.best(wish.device, needed) or self._without_sessions(wish))
             or self.memory.largest(wish.device) < max(wish.bytes, 1)
             or self._shares.shortage(wish.owner, _needs(wish)) is not None
         )
@@ -230,7 +230,7 @@ class SessionPlaces:
             place = DevicePlace(*reserved, self._nodes[reserved[0]].free(reserved[1]))
             places = [place] if place.free >= needed else []
         else:
-            places = self.memory.best(wish.device, needed, CANDIDATES, wish.avoid)
+            places = self.memory.best(wish.device, needed, CANDIDATES, wish.avoid) or self._without_sessions(wish)
         if not places:
             return None
         places.sort(key=lambda place: (self._nodes[place.node].queue, -place.free, place.node, place.device))
@@ -241,6 +241,16 @@ class SessionPlaces:
             if shortage is None:
                 return self._promise(wish, node, place.device, now)
         return shortage
+
+    def _without_sessions(self, wish: SessionWish) -> list[DevicePlace]:
+        """Places for a wish that says no bytes on nodes that have no session, so that no more will become free."""
+        places = [] if wish.bytes else self.memory.best(wish.device, 1, CANDIDATES, wish.avoid)
+        return [place for place in places if self._is_all(self._nodes[place.node], place.free)]
+
+    @staticmethod
+    def _is_all(node: ClusterNode, free: int) -> bool:
+        """Whether a device of a node has less free than a session usually gets, and no session that could end."""
+        return 0 < free < USUAL_BYTES and not node.has_sessions
 
     def _promise(self, wish: SessionWish, node: ClusterNode, device: str, now: float) -> PlacedSession:
         name = node.info.name
