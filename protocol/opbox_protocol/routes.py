@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ABOUT",
+    "ADMIN_MODELS",
     "ADMIN_SESSION",
     "ADMIN_SESSIONS",
     "ADMIN_USAGE",
@@ -84,6 +85,7 @@ DATASET = "/v1/datasets/{dataset}"
 ADMIN_SESSIONS = "/v1/admin/sessions"
 ADMIN_SESSION = "/v1/admin/sessions/{id}"
 ADMIN_USAGE = "/v1/admin/usage"
+ADMIN_MODELS = "/v1/admin/models"
 USAGE = "/v1/usage"
 EXECUTORS = "/v1/sessions/{id}/executors"
 EXECUTOR = "/v1/sessions/{id}/executors/{executor}"

@@ -36,10 +36,11 @@ class PretendNode:
     orders: int = 0
     queue: int = 0
     draining: bool = False
+    taken: int = 0
     terms: dict[str, ModelTerms] = field(default_factory=dict)
 
     def report(self) -> NodeReport:
-        free = dict(self.info.devices)
+        free = {device: nbytes - self.taken for device, nbytes in self.info.devices.items()}
         used: dict[str, dict[str, float]] = {}
         for session in self.sessions.values():
             free[session.device] -= session.bytes
@@ -81,6 +82,7 @@ class SmallCluster:
 
     def __init__(self, controller: Controller | None = None) -> None:
         self.controller = controller or Controller()
+        self.terms: dict[str, ModelTerms] = {}
         self.nodes: dict[str, PretendNode] = {}
         self.now = 1_000_000.0
         self._wishes = 0
@@ -89,9 +91,15 @@ class SmallCluster:
     def join(self, name: str, **devices: int) -> PretendNode:
         """Add a node; `gpu0=GIB` is the device gpu:0."""
         named = {key.replace("gpu", "gpu:"): nbytes for key, nbytes in devices.items()}
-        node = self.nodes[name] = PretendNode(NodeInfo(name, f"http://{name}:8000", named))
+        node = self.nodes[name] = PretendNode(NodeInfo(name, f"http://{name}:8000", named), terms=dict(self.terms))
         self.controller.join(node.info, self.now)
         return node
+
+    def serve(self, model: str, terms: ModelTerms) -> None:
+        """Have the files of all nodes say so from now on, also of those that join later."""
+        self.terms[model] = terms
+        for node in self.nodes.values():
+            node.terms[model] = terms
 
     def settle(self, seconds: int = 1) -> None:
         """Let all nodes report so many times, a second apart."""

@@ -184,7 +184,7 @@ def test_a_restored_controller_decides_as_the_one_before() -> None:
     cluster = SmallCluster(Controller(quotas, {"bob": OwnerQuotas(3.0)}, pushes=True))
     for name in "abc":
         cluster.join(name, cpu=GIB, gpu0=GIB)
-    cluster.controller.set_model("resnet", ModelTerms(1, 3, device="gpu", bytes=100 * MIB))
+    cluster.serve("resnet", ModelTerms(1, 3, device="gpu", bytes=100 * MIB))
     for owner in ["ann", "bob", "bob", "cy"]:
         cluster.open(owner, "gpu", bytes=200 * MIB)
     waiting = [cluster.wish(owner, "gpu", bytes=900 * MIB) for owner in ["ann", "bob", "cy", "bob", "dan"]]

@@ -17,7 +17,7 @@ import opbox as mx
 from opbox.http import HttpTransport
 from opbox.session_opening import open_session
 from opbox_protocol import wire
-from opbox_service.cluster.documents import ModelTerms, NodeReport, ReplicaReport, SessionReport
+from opbox_service.cluster.documents import NodeReport, ReplicaReport, SessionReport
 from opbox_service.session_ids import node_of
 from tests.cluster.gateway_nodes import Box, GatewayThread
 from tests.contract.live import TOKENS, got
@@ -54,8 +54,6 @@ def with_models(box: Box, names: str) -> None:
     """Have the nodes report their models as ready."""
 
     def report() -> None:
-        for model in ("quick", "slow"):
-            box.controller.set_model(model, ModelTerms(len(names), len(names)))
         for name in names:
             models = {model: ReplicaReport(("1",)) for model in ("quick", "slow")}
             box.controller.report(name, NodeReport({"cpu": 1 << 30}, models=models), 0.0)

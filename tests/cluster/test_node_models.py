@@ -100,12 +100,12 @@ def test_the_newest_version_that_a_node_has_is_the_clusters() -> None:
 
 def test_a_file_that_says_nothing_of_replicas_any_more_leaves_the_model_where_it_is() -> None:
     cluster = cluster_of("ab", net=ModelTerms(1, 1, version="1"))
-    cluster.settle(3)
+    cluster.settle(6)
     (serves,) = serving(cluster)
     for node in cluster.nodes.values():
         node.terms = {}
     cluster.settle(3)
-    assert "net" not in cluster.controller.directory().models
+    assert serving(cluster) == (serves,)
     assert cluster.nodes[serves].models == {"net": ("1",)}
 
 
@@ -116,6 +116,48 @@ def test_a_drain_ends_where_no_other_node_has_room_for_a_replica() -> None:
     cluster.settle(4)
     assert serving(cluster) == ("b", "c")
     assert cluster.controller.directory().nodes["a"].state == "drained"
+
+
+def test_a_drain_ends_where_no_other_node_has_the_models_files() -> None:
+    """The model is served there until the node has gone."""
+    cluster = cluster_of("a", net=ModelTerms(1, 1, version="1"))
+    cluster.join("b", cpu=GIB)
+    session = cluster.start(cluster.place(avoid=("b",)))
+    cluster.settle(3)
+    cluster.controller.drain("a", cluster.now)
+    cluster.settle(3)
+    assert cluster.controller.directory().nodes["a"].state == "draining", "a session is left"
+    assert cluster.nodes["a"].draining, "one that stores checkpoints may be moved"
+    cluster.end(session)
+    cluster.settle(2)
+    assert cluster.controller.directory().nodes["a"].state == "drained"
+    assert serving(cluster) == ("a",)
+    late = cluster.join("c", cpu=GIB)
+    late.terms = {"net": ModelTerms(1, 1, version="1")}
+    cluster.settle(6)
+    assert serving(cluster) == ("c",)
+    assert cluster.nodes["a"].models == {}
+
+
+def test_models_without_replicas_are_listed_where_they_are_ready() -> None:
+    cluster = SmallCluster()
+    for name in "ab":
+        cluster.join(name, cpu=GIB).models = {"plain": ("1",), "loading": ()}
+    cluster.settle()
+    cluster.nodes["b"].models["ann.lenet"] = ("3",)
+    cluster.settle()
+    assert cluster.controller.directory().models == {"plain": ("a", "b"), "ann.lenet": ("b",)}
+    version = cluster.controller.directory().version
+    cluster.nodes["b"].in_flight["plain"] = 7
+    cluster.settle()
+    assert cluster.controller.directory().version == version
+    cluster.controller = Controller.load(cluster.controller.dump())
+    assert cluster.controller.directory().models == {"plain": ("a", "b"), "ann.lenet": ("b",)}
+    del cluster.nodes["b"].models["plain"]
+    cluster.settle()
+    assert cluster.controller.directory().models == {"plain": ("a",), "ann.lenet": ("b",)}
+    cluster.controller.lost("b", cluster.now)
+    assert cluster.controller.directory().models == {"plain": ("a",)}
 
 
 def test_a_restored_controller_knows_the_terms() -> None:

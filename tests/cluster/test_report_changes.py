@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opbox_service.cluster.controller import Controller
-from opbox_service.cluster.documents import GoneSession, NodeOrders, NodeReport, OwnerQuotas, SessionReport
+from opbox_service.cluster.documents import (
+    GoneSession,
+    NodeOrders,
+    NodeReport,
+    OwnerQuotas,
+    ReplicaReport,
+    SessionReport,
+)
 from opbox_service.cluster.quotas import ANEW_REPORTS, QuotaShares
 from opbox_service.cluster.report_changes import ReportChanges
 
@@ -35,6 +42,14 @@ def test_what_is_sent() -> None:
     assert some.used == {"ann": {"sessions": 3}}
     assert some.since == 6
     changes.answered(NodeOrders(number=7))
+    models = {"net": ReplicaReport(("1",)), "old": ReplicaReport(("2",), 4)}
+    with_models = changes.of(replace(report(s2=7, s3=3, s4=4), models=models))
+    assert (with_models.models, with_models.unloaded) == (models, ())
+    changes.answered(NodeOrders(number=8))
+    fewer = {"net": ReplicaReport(("1",)), "new": ReplicaReport(())}
+    changed = changes.of(replace(report(s2=7, s3=3, s4=4), models=fewer))
+    assert (changed.models, changed.unloaded) == ({"new": ReplicaReport(())}, ("old",))
+    changes.answered(NodeOrders(number=9))
     left = changes.of(NodeReport({"cpu": GIB}))
     assert left.ended == ("s2", "s3", "s4")
     assert left.used == {"ann": {}}

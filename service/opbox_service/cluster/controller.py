@@ -23,6 +23,7 @@ from .documents import (
     OwnerQuotas,
     SessionWish,
 )
+from .loaded_models import LoadedModels
 from .nodes import ClusterNode
 from .quotas import UNLIMITED, QuotaShares
 from .replicas import Replicas
@@ -55,6 +56,7 @@ class Controller:
         shares: of owners' quotas.
         places: of sessions.
         replicas: of models.
+        loaded: all models that are ready on nodes.
         stated: by node, terms of the models whose files it has.
         directories: of sessions and nodes.
         ticked: time of the last tick.
@@ -80,6 +82,7 @@ class Controller:
         self.nodes: dict[str, ClusterNode] = {}
         self.begin_with(QuotaShares(usual, quotas))
         self.replicas = Replicas(self._place_replica, self._release_replica)
+        self.loaded = LoadedModels()
         self.stated: dict[str, dict[str, ModelTerms]] = {}
         self.directories = Directories()
         self.ticked = self.behind = 0.0
@@ -128,7 +131,7 @@ class Controller:
         woken = self._take(node, report, now)
         node.known = node.number
         self.places.show(node)
-        if node.state == "draining" and not node.sessions and not self.replicas.is_on(name):
+        if node.state == "draining" and not node.sessions and not self.replicas.holds(name):
             self._set_state(node, "drained")
         if woken:
             self.places.unpark(woken)
@@ -250,14 +253,6 @@ class Controller:
         """Replace all owners' quotas and weights."""
         self.shares.replace(usual, quotas)
 
-    def set_model(self, name: str, terms: ModelTerms) -> None:
-        """Serve a model by these terms, from the next `tick` on."""
-        self.replicas.set(name, terms)
-
-    def forget_model(self, name: str) -> None:
-        """Unload a model from all nodes."""
-        self.replicas.forget(name)
-
     # -- what changes -------------------------------------------------------------------------------------------
 
     def _take(self, node: ClusterNode, report: NodeReport, now: float) -> list[str]:
@@ -272,7 +267,8 @@ class Controller:
             self.directories.ended(session.id)
         self.places.opened(pending.wish for pending in opened)
         self._take_terms(name, report.terms)
-        if self.replicas.report(name, report):
+        is_new = self.loaded.report(name, report)
+        if self.replicas.report(name, report) or is_new:
             self._show_models()
         changed = report.used if report.since else None
         return self.shares.settle(name, report, node.pending_needs(), node.number, now, changed, node.used)
@@ -290,15 +286,23 @@ class Controller:
                 continue
             stated = terms.get(model, before.get(model))
             if stated is not None and stated != before.get(model) and _number(stated) >= max(map(_number, rows)):
+                is_new = model not in self.replicas
                 self.replicas.set(model, stated)
+                if is_new:
+                    self._show_replicas(model)
+
+    def _show_replicas(self, model: str) -> None:
+        """Enter the replicas of a model that nodes have reported before it had terms."""
+        for name, node in self.nodes.items():
+            if model in node.models:
+                self.replicas.report(name, NodeReport({}, models={model: node.models[model]}, since=1))
 
     def _orders(self, node: ClusterNode, report: NodeReport) -> NodeOrders:
         name = node.info.name
         shares = self.shares.changed(name, report.orders)
         load, unload = self.replicas.orders(name)
-        unload += self.replicas.forgotten(report)
         revisions = {owner: self.shares.revision(owner, name) for owner in shares}
-        draining = node.state in ("draining", "drained") and not self.replicas.is_on(name)
+        draining = node.state in ("draining", "drained") and not self.replicas.holds(name)
         orders = NodeOrders(node.number, shares, revisions, load, unload, tuple(node.moved), draining)
         node.number += 1
         return orders
@@ -327,6 +331,7 @@ class Controller:
         node.forget()
         self.places.remove(node)
         self.replicas.lost(name)
+        self.loaded.lost(name)
         self.stated.pop(name, None)
         self.places.unpark(self.shares.lost(name))
 
@@ -347,7 +352,7 @@ class Controller:
             self.places.serve_all(now)
 
     def _show_models(self) -> None:
-        self.directories.models(self.replicas.serving())
+        self.directories.models({**self.loaded.nodes, **self.replicas.serving()})
 
     def _place_replica(self, name: str, terms: ModelTerms, avoid: tuple[str, ...]) -> str | None:
         having = {node for node, stated in self.stated.items() if name in stated}

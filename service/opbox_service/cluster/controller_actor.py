@@ -248,7 +248,7 @@ class ControllerActor:
                 state = await asyncio.wait_for(member.actor.state.remote(), CONNECT_S)
             except Exception as error:
                 state["failure"] = f"its actor does not answer: {type(error).__name__}"
-        report = member.report or NodeReport({})
+        node, report = self._controller.nodes.get(name), member.report or NodeReport({})
         return {
             "node": name,
             "state": states.get(name, "starting"),
@@ -258,7 +258,7 @@ class ControllerActor:
                 for device, nbytes in (member.info.devices if member.info else {}).items()
             },
             "sessions": self._controller.sessions_on(name) if member.report is not None else 0,
-            "models": sorted(report.models),
+            "models": sorted(node.models) if node is not None else [],
             "queue": report.queue,
             "ray_node": member.ray_id,
             "version": member.info.version if member.info else "",

@@ -34,6 +34,7 @@ def dumped(controller: Controller) -> bytes:
         "nodes": {name: node.as_json() for name, node in controller.nodes.items()},
         "shares": controller.shares.state(),
         "replicas": controller.replicas.state(),
+        "loaded": controller.loaded.state(),
         "stated": {
             node: {name: asdict(terms) for name, terms in rows.items()} for node, rows in controller.stated.items()
         },
@@ -82,6 +83,7 @@ def _restored(kind: type[Controller], rows: dict[str, Any]) -> Controller:
                 node.moved[session] = None
     controller.directories.set_version(rows["directories"]["version"])
     controller.replicas.restore(rows["replicas"])
+    controller.loaded.restore(rows.get("loaded", {}))
     controller.stated = {
         node: {name: ModelTerms(**terms) for name, terms in stated.items()} for node, stated in rows["stated"].items()
     }

@@ -104,15 +104,15 @@ class NodeReport:
     Attributes:
         free: bytes of each device.
         sessions: all of them.
-        models: by name, those that are loaded or being loaded (no version is ready then).
+        models: by name, those that are loaded or being loaded (no version is ready then), whoever's they are.
         queue: requests that wait for a worker.
         used: by owner and quota of QUOTAS, what the owner uses here; owners that use nothing may be left out.
         refused: owners who were refused since the last report because their share here was used up.
         orders: number of the last orders that are in force here; 0: none yet.
         terms: of the models here whose model.toml has `replicas`.
-        since: 0: it has everything. Else `sessions` has only those that are new or have changed, and `used` the owners
-            whose use has, since the report that the orders of this number answered.
-        ended: with `since`, ids of sessions that have ended since then.
+        since: 0: it has everything. Else `sessions` and `models` have only those that are new or have changed, and
+            `used` the owners whose use has, since the report that the orders of this number answered.
+        ended, unloaded: with `since`, ids of sessions that have ended since then, and models that are not here now.
     """
 
     free: Mapping[str, int]
@@ -125,6 +125,7 @@ class NodeReport:
     terms: Mapping[str, ModelTerms] = field(default_factory=dict)
     since: int = 0
     ended: tuple[str, ...] = ()
+    unloaded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,8 @@ class Directory:
     Attributes:
         version: grows with each change.
         nodes: by name; lost ones too, for a while.
-        models: by name, the nodes where a version is ready, and that are ready themselves or draining.
+        models: by name, the nodes where a version is ready and requests may go. A model that somebody published has
+            the name that all owners know it by, such as "ann.lenet".
         moved: by id of a lost session, the id of the one that goes on from it.
     """
 

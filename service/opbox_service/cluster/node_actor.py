@@ -174,7 +174,7 @@ class NodeActor:
         self._joined = api.url
 
     def _read(self, api: ServerApi) -> NodeReport:
-        paths = routes.DEVICES, routes.ADMIN_SESSIONS, routes.MODELS, routes.ADMIN_USAGE
+        paths = routes.DEVICES, routes.ADMIN_SESSIONS, routes.ADMIN_MODELS, routes.ADMIN_USAGE
         number = self._number
         devices, sessions, models, usage = map(api.get, paths)
         # Only by a store can other nodes go on from what this one saves.

@@ -147,7 +147,7 @@ def report_of(
     """Return a node's report.
 
     Args:
-        devices, sessions, models, usage: answers of `GET /v1/devices`, `/v1/admin/sessions`, `/v1/models` and
+        devices, sessions, models, usage: answers of `GET /v1/devices`, `/v1/admin/sessions`, `/v1/admin/models` and
             `/v1/admin/usage`.
     """
     free: dict[str, int] = {}

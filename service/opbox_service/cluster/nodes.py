@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from .documents import NodeInfo, NodeReport, NodeState, SessionReport, Shares
+from .documents import NodeInfo, NodeReport, NodeState, ReplicaReport, SessionReport, Shares
 
 __all__ = ["USUAL_BYTES", "ClusterNode", "PendingSession"]
 
@@ -42,6 +42,7 @@ class ClusterNode:
         report: that report, as it came; None before the first.
         sessions: by id.
         used: by owner and quota, what owners use here.
+        models: by name, those that are loaded or being loaded here.
         claims: by id of a session, the bytes that its wish declared.
         replicas: by model, device and bytes that a replica is promised which is not ready yet.
         number: of the next orders.
@@ -55,6 +56,7 @@ class ClusterNode:
     report: NodeReport | None = None
     sessions: dict[str, SessionReport] = field(default_factory=dict)
     used: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    models: dict[str, ReplicaReport] = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)
     replicas: dict[str, tuple[str, int]] = field(default_factory=dict)
     number: int = 1
@@ -63,6 +65,11 @@ class ClusterNode:
     _pending: dict[tuple[str, str], deque[PendingSession]] = field(default_factory=dict)
     _promised: dict[str, int] = field(default_factory=dict)
     _unused: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether sessions are here, or have been placed here."""
+        return bool(self.sessions or self._pending)
 
     @property
     def queue(self) -> int:
@@ -125,8 +132,11 @@ class ClusterNode:
             for session in report.sessions:
                 self._enter(session)
             self._take_use(report.used)
+            self.models.update(report.models)
+            for name in report.unloaded:
+                self.models.pop(name, None)
         else:
-            self.used = dict(report.used)
+            self.used, self.models = dict(report.used), dict(report.models)
             if before is None or before.since or before.sessions != report.sessions:
                 sessions = {session.id: session for session in report.sessions}
                 new = [session for id, session in sessions.items() if id not in self.sessions]
@@ -141,7 +151,7 @@ class ClusterNode:
     def forget(self) -> None:
         """Forget all that was here but places of sessions that are not reported yet."""
         self.sessions, self.used, self.claims, self.replicas, self.moved = {}, {}, {}, {}, {}
-        self._unused = {}
+        self.models, self._unused = {}, {}
 
     def _take_use(self, changed: Shares) -> None:
         for owner, row in changed.items():

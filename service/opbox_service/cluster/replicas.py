@@ -14,6 +14,8 @@ __all__ = ["Replicas", "terms_of"]
 
 CALM_S = 30.0
 """Seconds for which a model needs fewer replicas before it has one less."""
+WITHDRAWN_S = 2.0
+"""Seconds for which a node keeps a replica that is not listed any more, so that all gateways know by then."""
 
 
 def terms_of(config: ModelConfig, nbytes: int = 0, version: str = "") -> ModelTerms:
@@ -48,17 +50,26 @@ class _Model:
         assigned: by node, the version that it has to have there.
         reported: by node, what it reported last.
         calm_since: when it began to need fewer replicas than it has; None if it does not.
+        withdrawn: by node with a replica that is too many, since when it is not listed.
+        stuck: whether it is on nodes alone that it should leave, and no other node has room for it.
     """
 
     terms: ModelTerms
     assigned: dict[str, str] = field(default_factory=dict)
     reported: dict[str, ReplicaReport] = field(default_factory=dict)
     calm_since: float | None = None
+    withdrawn: dict[str, float] = field(default_factory=dict)
+    stuck: bool = False
 
     def is_ready(self, node: str) -> bool:
         """Whether the version that is assigned to the node is ready there."""
         report, version = self.reported.get(node), self.assigned.get(node)
         return report is not None and version is not None and _serves(report, version)
+
+    def listed(self) -> tuple[str, ...]:
+        """The nodes that get requests: those to which it is assigned, once one of them has a version ready."""
+        ready = [node for node, report in self.reported.items() if report.versions]
+        return tuple(sorted([node for node in ready if node in self.assigned] or (ready if self.assigned else ())))
 
     def fits(self, node: str) -> bool:
         """Whether the node has the version that the terms say."""
@@ -92,12 +103,11 @@ class Replicas:
     ) -> None:
         self._choose, self._release = choose, release
         self._models: dict[str, _Model] = {}
-        self._forgotten: dict[str, None] = {}
         self._on_node: dict[str, dict[str, None]] = {}
+        self._now = 0.0
 
     def set(self, name: str, terms: ModelTerms) -> None:
         """Serve a model by these terms; a new version goes replica by replica."""
-        self._forgotten.pop(name, None)
         if name in self._models:
             model = self._models[name]
             if (terms.device, terms.bytes) != (model.terms.device, model.terms.bytes):
@@ -107,13 +117,8 @@ class Replicas:
         else:
             self._models[name] = _Model(terms)
 
-    def forget(self, name: str) -> None:
-        """Unload a model from all nodes."""
-        model = self._models.pop(name, None)
-        if model is not None:
-            for node in list(model.assigned):
-                self._unassign(name, model, node)
-            self._forgotten[name] = None
+    def __contains__(self, name: object) -> bool:
+        return name in self._models
 
     def let_go(self, name: str) -> None:
         """Decide no longer about a model; nodes serve it as they do."""
@@ -123,12 +128,12 @@ class Replicas:
                 self._unassign(name, model, node)
 
     def report(self, node: str, report: NodeReport) -> bool:
-        """Take a node's report; return whether the nodes of a model may have changed."""
+        """Take a node's report, as it came; return whether the nodes of a model may have changed."""
         changed = False
-        names = self._on_node.get(node, {})
+        names = self._on_node.setdefault(node, {})
         if not names and not report.models:
             return False
-        for name in [*names, *(name for name in report.models if name not in names)]:
+        for name in {**({} if report.since else names), **report.models, **dict.fromkeys(report.unloaded)}:
             model = self._models.get(name)
             if model is not None:
                 before, now = model.reported.get(node), report.models.get(name)
@@ -140,8 +145,10 @@ class Replicas:
                     model.reported[node] = now
                     if model.is_ready(node):
                         self._release(name, node)
-        here = {name: None for name in report.models if name in self._models}
-        self._on_node[node] = here | {name: None for name in names if self._has(name, node)}
+            if self._has(name, node):
+                names[name] = None
+            else:
+                names.pop(name, None)
         return changed
 
     def lost(self, node: str) -> None:
@@ -150,6 +157,7 @@ class Replicas:
             model = self._models.get(name)
             if model is not None:
                 model.reported.pop(node, None)
+                model.withdrawn.pop(node, None)
                 if node in model.assigned:
                     self._unassign(name, model, node)
 
@@ -162,27 +170,22 @@ class Replicas:
                 continue
             report, version = model.reported.get(node), model.assigned.get(node)
             if version is None:
-                unload.append((name, ""))
+                if self._now - model.withdrawn.get(node, self._now) >= WITHDRAWN_S:
+                    unload.append((name, ""))
             elif report is None or version not in ("", *report.versions):
                 load.append((name, version))
             elif version:
                 unload += [(name, old) for old in report.versions if old != version]
         return tuple(load), tuple(unload)
 
-    def forgotten(self, report: NodeReport) -> tuple[tuple[str, str], ...]:
-        """What a node has of models that were forgotten, to unload."""
-        return tuple((name, "") for name in report.models if name in self._forgotten) if self._forgotten else ()
-
     def serving(self) -> dict[str, tuple[str, ...]]:
-        """By model, the nodes where a version is ready."""
-        nodes = {
-            name: tuple(sorted(n for n, r in m.reported.items() if r.versions)) for name, m in self._models.items()
-        }
-        return dict(sorted(nodes.items()))
+        """By model, the nodes that get its requests."""
+        return {name: model.listed() for name, model in self._models.items()}
 
-    def is_on(self, node: str) -> bool:
-        """Whether a model is assigned to a node or loaded there."""
-        return any(node in model.assigned or node in model.reported for model in self._of(node))
+    def holds(self, node: str) -> bool:
+        """Whether a node has a replica that goes: others are to take its place, or it is to be unloaded."""
+        models = self._of(node)
+        return any((node in model.assigned or node in model.reported) and not model.stuck for model in models)
 
     def assigned(self) -> dict[str, dict[str, str]]:
         """By model and node, the version that it has to have."""
@@ -196,6 +199,7 @@ class Replicas:
 
     def tick(self, ready: Collection[str], now: float) -> None:
         """Set how many replicas each model has and where; `ready` are the nodes that new ones may go to or stay on."""
+        self._now = now
         for name, model in sorted(self._models.items()):
             wanted = self._wanted(model, now)
             staying = [node for node in model.assigned if node in ready]
@@ -208,8 +212,12 @@ class Replicas:
                 model.assigned[node] = model.terms.version
                 self._on_node.setdefault(node, {})[name] = None
                 staying.append(node)
+            model.stuck = is_full and not staying
             self._leave(name, model, staying, wanted, is_full)
             self._renew(model, staying)
+            listed = model.listed()
+            too_many = [node for node in model.reported if node not in model.assigned and node not in listed]
+            model.withdrawn = {node: model.withdrawn.get(node, now) for node in too_many}
 
     def _wanted(self, model: _Model, now: float) -> int:
         terms = model.terms
@@ -271,19 +279,23 @@ class Replicas:
                 "assigned": dict(sorted(model.assigned.items())),
                 "reported": {node: [list(r.versions), r.in_flight] for node, r in sorted(model.reported.items())},
                 "calm_since": model.calm_since,
+                "withdrawn": dict(sorted(model.withdrawn.items())),
+                "stuck": model.stuck,
             }
             for name, model in self._models.items()
         }
-        return {"models": dict(sorted(models.items())), "forgotten": sorted(self._forgotten)}
+        return {"models": dict(sorted(models.items())), "now": self._now}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a state; the memory of replicas is counted already."""
         for name, row in state["models"].items():
             reported = {node: ReplicaReport(tuple(versions), n) for node, (versions, n) in row["reported"].items()}
-            self._models[name] = _Model(ModelTerms(**row["terms"]), dict(row["assigned"]), reported, row["calm_since"])
+            model = _Model(ModelTerms(**row["terms"]), dict(row["assigned"]), reported, row["calm_since"])
+            model.withdrawn, model.stuck = dict(row.get("withdrawn", {})), row.get("stuck", False)
+            self._models[name] = model
             for node in {**row["assigned"], **row["reported"]}:
                 self._on_node.setdefault(node, {})[name] = None
-        self._forgotten = dict.fromkeys(state["forgotten"])
+        self._now = state.get("now", 0.0)
 
 
 def _in_flight(model: _Model, node: str) -> int:

@@ -10,7 +10,7 @@ __all__ = ["ReportChanges"]
 
 
 class ReportChanges:
-    """Leaves out of a node's reports what the controller knows: sessions and owners' use that have not changed.
+    """Leaves out of a node's reports what the controller knows: sessions, models and use that have not changed.
 
     A report that was not answered may have been taken or not, so that the next one has everything.
 
@@ -44,6 +44,8 @@ class ReportChanges:
             report,
             sessions=tuple(session for session in report.sessions if sessions.get(session.id) != session),
             ended=tuple(id for id in sessions if id not in self._sessions),
+            models={name: row for name, row in report.models.items() if before.models.get(name) != row},
+            unloaded=tuple(name for name in before.models if name not in report.models),
             used=used | {owner: {} for owner in before.used if owner not in report.used},
             since=since,
         )

@@ -302,24 +302,30 @@ class ModelRepository:
 
     # -- what is served -------------------------------------------------------------------------------------------
 
-    def index(self, owner: str) -> list[VersionRow]:
-        """The versions that an owner may call, and the models of the folder that have never been loaded.
+    def index(self, owner: str | None) -> list[VersionRow]:
+        """The versions that an owner may call (None: all), and the models of the folder that have never been loaded.
 
         Who may call one of these is what its `model.toml` says now. One with a mistake is shown to everyone, as nobody
         knows whom it would exclude; it cannot be called.
         """
         with self._lock:
             rows = [
-                VersionRow(self._name_for(name, owner), number, version.state, version.reason, *self._access(name))
+                VersionRow(
+                    name if owner is None else self._name_for(name, owner),
+                    number,
+                    version.state,
+                    version.reason,
+                    *self._access(name),
+                )
                 for name, versions in self._models.items()
                 for number, version in versions.items()
-                if self._may(name, owner)
+                if owner is None or self._may(name, owner)
             ]
             known = set(self._models)
         for name in self.names():
             if name not in known:
                 callers = self._stated_callers(name)
-                if callers is None or owner in callers:
+                if callers is None or owner is None or owner in callers:
                     rows.append(VersionRow(name, 1, "UNAVAILABLE", "not loaded", None, callers))
         return sorted(rows, key=lambda row: (row.name, row.version))
 

@@ -68,8 +68,8 @@ class ServedModels(Protocol):
     async def statistics(self, owner: str) -> list[dict[str, Any]]:
         """The figures of every version that an owner may call."""
 
-    async def summaries(self, owner: str) -> list[dict[str, Any]]:
-        """Device, size and traffic of every version that an owner may call."""
+    async def summaries(self, owner: str | None) -> list[dict[str, Any]]:
+        """Device, size and traffic of every version that an owner may call; of all, with their full names, for None."""
 
     async def unload(self, name: str) -> None:
         """Serve a model no more; BadRequestError for one that is not known."""

@@ -126,6 +126,17 @@ MODEL_ROUTES = (
     ),
     Route(
         method="GET",
+        path=paths.ADMIN_MODELS,
+        handler=served_models.all_models,
+        tag="models",
+        operation="list_all_models",
+        answer=served_models.ModelList,
+        runs_on=RunsOn.API_WITH_BODY,
+        scope="admin",
+        all_owners=True,
+    ),
+    Route(
+        method="GET",
         path=paths.LISTED_VERSION,
         handler=model_networks.model_network,
         tag="models",

@@ -318,12 +318,21 @@ def figures(engine: Engine, call: Call, done: Done) -> None:
 
 
 def models(place: Place, call: Call, done: Done) -> None:
-    """List the models of the server with their state and traffic."""
+    """List the models that the caller may call, with their state and traffic."""
+    _list_models(place, call.owner, done)
+
+
+def all_models(place: Place, call: Call, done: Done) -> None:
+    """List the models of every owner by their full names, with their state and traffic."""
+    _list_models(place, None, done)
+
+
+def _list_models(place: Place, owner: str | None, done: Done) -> None:
 
     async def gather() -> Answer:
-        summaries = {(row["name"], row["version"]): row for row in await place.served_models.summaries(call.owner)}
+        summaries = {(row["name"], row["version"]): row for row in await place.served_models.summaries(owner)}
         rows = []
-        for row in place.served_models.repository.index(call.owner):
+        for row in place.served_models.repository.index(owner):
             known = summaries.get((row.name, str(row.version)), {})
             state = {
                 "name": row.name,

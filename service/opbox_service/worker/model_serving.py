@@ -221,18 +221,18 @@ class ModelServing:
             for reference, answer in await self._figures_of(owner)
         ]
 
-    async def summaries(self, owner: str) -> list[dict[str, Any]]:
-        """Device, size and traffic of every version that an owner may call."""
+    async def summaries(self, owner: str | None) -> list[dict[str, Any]]:
+        """Device, size and traffic of every version that an owner may call; of all, with their full names, for None."""
         return [
             {
-                "name": self.repository.name_for(reference.name, owner),
+                "name": reference.name if owner is None else self.repository.name_for(reference.name, owner),
                 "version": str(reference.version),
                 **answer["summary"],
             }
             for reference, answer in await self._figures_of(owner)
         ]
 
-    async def _figures_of(self, owner: str) -> list[tuple[ModelReference, dict[str, Any]]]:
+    async def _figures_of(self, owner: str | None) -> list[tuple[ModelReference, dict[str, Any]]]:
         """What the workers tell; a version that cannot be asked now is left out."""
         answers = []
         for reference in self.repository.serving(owner):

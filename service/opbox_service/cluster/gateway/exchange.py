@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opbox_protocol.errors import GoneError, LimitError, MXNetError, NotFoundError, NotReadyError, WorkerDiedError
@@ -81,8 +82,16 @@ class GatewayExchange:
                 self._later(self._find_session())
             else:
                 self._send_to(name)
+        elif route.kind == "model" and not self.gateway.is_listed(route.name):
+            self._later(self._find_model())
         elif route.kind in ("any", "model"):
             self._choose()
+
+    async def _find_model(self) -> None:
+        """Look for the caller's own model of this name; a node answers for one that no node has."""
+        name = await self.gateway.own_model(self.route.name, self.head, self.client.address)
+        self.route = replace(self.route, name=name)
+        self._choose()
 
     def _choose(self) -> None:
         """Send it to a node that may serve it and was not tried."""

@@ -20,6 +20,7 @@ from ...accounting.accounts import Accounts
 from ...api.caller import Identity
 from ...api.connections import Connections
 from ...api.identity import Tokens
+from ...models.model_store import public_name
 from ...session_ids import node_of
 from ...settings import Settings
 from ..controller import Outcome
@@ -178,6 +179,18 @@ class ClusterGateway:
         node = self.directory.nodes.get(name)
         return None if node is None or node.state in ("drained", "lost") else name
 
+    def is_listed(self, model: str) -> bool:
+        """Whether the directory has a model."""
+        return model in self.directory.models
+
+    async def own_model(self, name: str, head: RequestHead, client: bytes) -> str:
+        """The full name of a model that the caller has published; the name as it is where there is none."""
+        with contextlib.suppress(MXNetError):  # the node refuses whoever is not known
+            caller = await self.identify(head, client)
+            full = public_name(caller.owner, name)
+            return full if self.is_listed(full) else name
+        return name
+
     # -- choosing -------------------------------------------------------------------------------------------------
 
     def pool(self, url: str) -> NodePool:
@@ -261,13 +274,18 @@ class ClusterGateway:
         """The body of the answer of a route of the gateway's own."""
         if head.path.endswith(LIVE):
             return {"live": True}
-        await self.identify(head, client)
+        caller = await self.identify(head, client)
         directory = self.directory
         nodes = [
             {"name": name, "url": node.url, "state": node.state, "in_flight": self._in_flight(node.url)}
             for name, node in sorted(directory.nodes.items())
         ]
-        models = [{"name": name, "nodes": list(names)} for name, names in sorted(directory.models.items())]
+        own = public_name(caller.owner, "")
+        models = [
+            {"name": name, "nodes": list(names)}
+            for name, names in sorted(directory.models.items())
+            if "." not in name or name.startswith(own) or "admin" in caller.scopes  # others' names are theirs
+        ]
         return {"version": directory.version, "controller_reached": self._reached, "nodes": nodes, "models": models}
 
     def _in_flight(self, url: str) -> int:
