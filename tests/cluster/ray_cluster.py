@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -30,8 +30,8 @@ SETTINGS = {
     "OPBOX_MAX_SESSION_BYTES": str(32 << 20),
     "OMP_NUM_THREADS": "1",
 }
-
-
+_RAY_TOKENS: dict[str, str] = {}
+"""One token for all clusters of a process: Ray reads it once."""
 USUAL = {"sessions": 12.0}
 """What owners without terms of their own have over all nodes."""
 
@@ -85,18 +85,19 @@ class Nodes:
     Args:
         folder: of all files; Ray's sockets need a short path.
         count: number of nodes, the head included.
-        shares_store: whether the nodes have a store in common, by which sessions go on on other nodes.
+        usual: see USUAL.
+        settings: further variables of the servers, and others in place of SETTINGS'.
     """
 
-    def __init__(self, folder: Path, count: int, shares_store: bool = False) -> None:
-        os.environ.update(SETTINGS, OPBOX_RUNTIME_DIR=str(folder / "run"), OPBOX_MODELS=str(folder / "models"))
-        if shares_store:
-            os.environ["OPBOX_STORE_URL"] = f"file://{folder}/store"
+    def __init__(self, folder: Path, count: int, usual: Mapping[str, float] = USUAL, **settings: str) -> None:
+        places = {"OPBOX_RUNTIME_DIR": str(folder / "run"), "OPBOX_MODELS": str(folder / "models")}
+        os.environ.update({**SETTINGS, **places, **settings})
         from opbox_service.cluster.machine_record import new_ray_token
         from opbox_service.cluster.ray_start import MARK, OBJECT_STORE_BYTES, ray_environment
         from opbox_service.cluster.ray_start import SETTINGS as RAY_SETTINGS
 
-        os.environ.update(ray_environment(new_ray_token()), RAY_TMPDIR=str(folder))
+        token = _RAY_TOKENS.setdefault("of this process", new_ray_token())
+        os.environ.update(ray_environment(token), RAY_TMPDIR=str(folder))
         from ray.cluster_utils import Cluster
 
         self.folder = folder
@@ -118,7 +119,7 @@ class Nodes:
 
         connect(self.cluster.address)
         until(lambda: len([row for row in ray.nodes() if row["Alive"]]) == count, "Ray's nodes are alive")
-        begin_controller(ControllerOptions(str(folder), str(self.tokens_file), USUAL), self.ray_nodes["a"].node_id)
+        begin_controller(ControllerOptions(str(folder), str(self.tokens_file), usual), self.ray_nodes["a"].node_id)
         for name in self.ray_nodes:
             self.until_state(name, "ready")
 
@@ -188,12 +189,12 @@ class Nodes:
         self.cluster.shutdown()
 
 
-def nodes_in(folder: Path, count: int, shares_store: bool = False) -> Iterator[Nodes]:
-    """A cluster for tests, with the environment as it was afterwards."""
+def nodes_in(folder: Path, count: int, **further: Any) -> Iterator[Nodes]:
+    """A cluster for tests, with the environment as it was afterwards; `further` as of Nodes."""
     before = dict(os.environ)
     nodes = None
     try:
-        nodes = Nodes(folder, count, shares_store)
+        nodes = Nodes(folder, count, **further)
         yield nodes
     finally:
         if nodes is not None:

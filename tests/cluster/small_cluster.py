@@ -104,10 +104,15 @@ class SmallCluster:
     def settle(self, seconds: int = 1) -> None:
         """Let all nodes report so many times, a second apart."""
         for _ in range(seconds):
-            self.now += 1
-            for name, node in self.nodes.items():
+            self.settle_but("")
+
+    def settle_but(self, silent: str) -> None:
+        """Let a second pass, in which all nodes report but one."""
+        self.now += 1
+        for name, node in self.nodes.items():
+            if name != silent:
                 node.obey(self.controller.report(name, node.report(), self.now))
-            self.controller.tick(self.now)
+        self.controller.tick(self.now)
 
     def wish(self, owner: str = "ann", device: str = "cpu", **fields: Any) -> SessionWish:
         self._wishes += 1

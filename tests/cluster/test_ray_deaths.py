@@ -27,7 +27,7 @@ CLIENTS = 4
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     with tempfile.TemporaryDirectory(prefix="oc", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        yield from nodes_in(Path(folder), 3, shares_store=True)
+        yield from nodes_in(Path(folder), 3, OPBOX_STORE_URL=f"file://{folder}/store")
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,27 @@ def test_a_lost_nodes_replica_goes_elsewhere() -> None:
     assert lost not in serving(cluster)
 
 
+def test_a_node_that_is_told_to_unload_is_not_listed_before_it_has_loaded_the_model_again() -> None:
+    """It gets the replica of a node that is lost between the order and the next report."""
+    cluster = cluster_of("abc")
+    cluster.serve("net", ModelTerms(2, 2))
+    for node in cluster.nodes.values():
+        node.models["net"] = ("1",)
+    cluster.settle()
+    first, second = serving(cluster)
+    (other,) = set("abc") - {first, second}
+    orders = cluster.controller.report(other, cluster.nodes[other].report(), cluster.now)
+    while not orders.unload:
+        cluster.settle_but(other)
+        orders = cluster.controller.report(other, cluster.nodes[other].report(), cluster.now)
+    del cluster.nodes[first]
+    cluster.controller.lost(first, cluster.now)
+    assert serving(cluster) == (second,)
+    cluster.nodes[other].obey(orders)
+    cluster.settle(3)
+    assert serving(cluster) == tuple(sorted((second, other)))
+
+
 def test_a_draining_nodes_replica_serves_until_another_is_ready() -> None:
     cluster = cluster_of("ab")
     cluster.serve("net", ModelTerms(1, 1))

@@ -14,6 +14,8 @@ __all__ = ["Replicas", "terms_of"]
 
 CALM_S = 30.0
 """Seconds for which a model needs fewer replicas before it has one less."""
+UNLOADED_S = 30.0
+"""Seconds after which a replica that was to be unloaded and is still there counts as ready again."""
 WITHDRAWN_S = 2.0
 """Seconds for which a node keeps a replica that is not listed any more, so that all gateways know by then."""
 
@@ -51,6 +53,7 @@ class _Model:
         reported: by node, what it reported last.
         calm_since: when it began to need fewer replicas than it has; None if it does not.
         withdrawn: by node with a replica that is too many, since when it is not listed.
+        unloading: by node, when it was told to unload its replica; until it says that it has, none is ready there.
         stuck: whether it is on nodes alone that it should leave, and no other node has room for it.
     """
 
@@ -59,16 +62,18 @@ class _Model:
     reported: dict[str, ReplicaReport] = field(default_factory=dict)
     calm_since: float | None = None
     withdrawn: dict[str, float] = field(default_factory=dict)
+    unloading: dict[str, float] = field(default_factory=dict)
     stuck: bool = False
 
     def is_ready(self, node: str) -> bool:
         """Whether the version that is assigned to the node is ready there."""
         report, version = self.reported.get(node), self.assigned.get(node)
-        return report is not None and version is not None and _serves(report, version)
+        is_there = report is not None and version is not None and _serves(report, version)
+        return is_there and node not in self.unloading
 
     def listed(self) -> tuple[str, ...]:
         """The nodes that get requests: those to which it is assigned, once one of them has a version ready."""
-        ready = [node for node, report in self.reported.items() if report.versions]
+        ready = [node for node, report in self.reported.items() if report.versions and node not in self.unloading]
         return tuple(sorted([node for node in ready if node in self.assigned] or (ready if self.assigned else ())))
 
     def fits(self, node: str) -> bool:
@@ -140,6 +145,7 @@ class Replicas:
                 changed = changed or (before is None) != (now is None)
                 if now is None:
                     model.reported.pop(node, None)
+                    model.unloading.pop(node, None)
                 else:
                     changed = changed or (before is not None and before.versions != now.versions)
                     model.reported[node] = now
@@ -158,6 +164,7 @@ class Replicas:
             if model is not None:
                 model.reported.pop(node, None)
                 model.withdrawn.pop(node, None)
+                model.unloading.pop(node, None)
                 if node in model.assigned:
                     self._unassign(name, model, node)
 
@@ -172,6 +179,7 @@ class Replicas:
             if version is None:
                 if self._now - model.withdrawn.get(node, self._now) >= WITHDRAWN_S:
                     unload.append((name, ""))
+                    model.unloading.setdefault(node, self._now)
             elif report is None or version not in ("", *report.versions):
                 load.append((name, version))
             elif version:
@@ -215,6 +223,7 @@ class Replicas:
             model.stuck = is_full and not staying
             self._leave(name, model, staying, wanted, is_full)
             self._renew(model, staying)
+            model.unloading = {node: when for node, when in model.unloading.items() if now - when < UNLOADED_S}
             listed = model.listed()
             too_many = [node for node in model.reported if node not in model.assigned and node not in listed]
             model.withdrawn = {node: model.withdrawn.get(node, now) for node in too_many}
@@ -280,6 +289,7 @@ class Replicas:
                 "reported": {node: [list(r.versions), r.in_flight] for node, r in sorted(model.reported.items())},
                 "calm_since": model.calm_since,
                 "withdrawn": dict(sorted(model.withdrawn.items())),
+                "unloading": dict(sorted(model.unloading.items())),
                 "stuck": model.stuck,
             }
             for name, model in self._models.items()
@@ -291,7 +301,8 @@ class Replicas:
         for name, row in state["models"].items():
             reported = {node: ReplicaReport(tuple(versions), n) for node, (versions, n) in row["reported"].items()}
             model = _Model(ModelTerms(**row["terms"]), dict(row["assigned"]), reported, row["calm_since"])
-            model.withdrawn, model.stuck = dict(row.get("withdrawn", {})), row.get("stuck", False)
+            model.withdrawn, model.unloading = dict(row.get("withdrawn", {})), dict(row.get("unloading", {}))
+            model.stuck = row.get("stuck", False)
             self._models[name] = model
             for node in {**row["assigned"], **row["reported"]}:
                 self._on_node.setdefault(node, {})[name] = None
