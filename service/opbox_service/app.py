@@ -39,6 +39,7 @@ from .settings import Settings
 from .stores import open_stores
 from .worker.model_publishing import ModelPublishing
 from .worker.model_serving import ModelServing
+from .worker.model_watch import ModelWatch
 from .worker.pool import WorkerPool
 from .worker.process_pool import ProcessPool
 from .worker.thread_pool import ThreadPool
@@ -190,7 +191,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
             await pool.start()
         books.start(pool.device_times)
         await tokens.start()
-        loading = asyncio.create_task(served.load_all())
+        loading = asyncio.create_task(_load_models(served, watch))
         yield
         await tokens.stop()
         server.stopping = True
@@ -207,6 +208,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     repository = ModelRepository(settings.models, stores.models)
     served = ModelServing(pool, repository, memory, PREPARE_MODEL, DROP_MODELS, MODEL_FIGURES)
     publishing = ModelPublishing(served, stores.models, stores.threads, books.audit.note)
+    watch = None if settings.store_url is None else ModelWatch(publishing, served, stores.models)
     watched = Events(pool, routes, settings, traffic, books.history)
     server = ApiProcess(pool, routes, metrics, watched, books, tokens, served, publishing)
     endpoint = Endpoint(server, settings, metrics, books)
@@ -218,6 +220,13 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     )
     metrics.in_flight.set_function(lambda: middleware.in_flight)
     return middleware
+
+
+async def _load_models(served: ModelServing, watch: ModelWatch | None) -> None:
+    """Load all models; where servers share published ones, go on loading what others publish."""
+    await served.load_all(published=watch is None)
+    if watch is not None:
+        await watch.run()
 
 
 def _tracing_of(settings: Settings) -> OtlpTracing | None:

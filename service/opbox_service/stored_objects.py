@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO
 
@@ -14,10 +15,27 @@ from opbox_protocol.errors import BadRequestError, NotReadyError
 from .owner_files import folder_name
 from .sealed_files import write_sealed
 
-__all__ = ["StoredObjects"]
+__all__ = ["ObjectRow", "StoredObjects"]
 
 BUCKETS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
 """Stores whose objects are in buckets, and in no folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRow:
+    """What a listing says of an object.
+
+    Attributes:
+        name: without its folder.
+        size: bytes.
+        changed: when it was written, in seconds since 1970.
+        stamp: another text whenever it has been written anew.
+    """
+
+    name: str
+    size: int
+    changed: float
+    stamp: str
 
 
 class StoredObjects:
@@ -47,29 +65,14 @@ class StoredObjects:
 
     def listed(self, owner: str) -> list[tuple[str, int, float]]:
         """See OwnerFiles."""
-        with _as_os_errors():
-            folder = f"{self._root}/{folder_name(owner)}"
-            self._store.invalidate_cache(folder)
-            try:
-                rows = self._store.ls(folder, detail=True)
-            except FileNotFoundError:
-                return []
-            files = [row for row in rows if row["type"] == "file"]
-            return [(row["name"].rpartition("/")[2], int(row["size"] or 0), _changed(row)) for row in files]
+        return [(row.name, row.size, row.changed) for row in self.rows(owner)]
 
     def write(self, owner: str, name: str, write: Callable[[BinaryIO], None]) -> None:
         """See OwnerFiles."""
         buffer = io.BytesIO()
         write(buffer)
         with _as_os_errors():
-            path, protocols = self._path(owner, name), self._store.protocol
-            try:
-                self._store.pipe_file(path, buffer.getvalue())
-            except FileNotFoundError:  # in a store that has folders; nobody meant a bucket to be made
-                if BUCKETS.intersection([protocols] if isinstance(protocols, str) else protocols):
-                    raise
-                self._store.makedirs(path.rpartition("/")[0], exist_ok=True)
-                self._store.pipe_file(path, buffer.getvalue())
+            self._pipe(self._path(owner, name), buffer.getvalue(), "overwrite")
 
     def copy(self, owner: str, name: str, new: str) -> None:
         """See OwnerFiles."""
@@ -89,6 +92,63 @@ class StoredObjects:
         os.lseek(fd, 0, os.SEEK_SET)
         return fd
 
+    def create(self, owner: str, name: str, content: bytes) -> None:
+        """Write a new object; FileExistsError where there is one of this name, by another server too."""
+        with _as_os_errors():
+            self._pipe(self._path(owner, name), content, "create")
+
+    def read(self, owner: str, name: str) -> bytes:
+        """An object's bytes; FileNotFoundError where there is no such object."""
+        return self.read_in(folder_name(owner), name)
+
+    def mark(self, name: str, content: bytes) -> None:
+        """Write an object of no owner's."""
+        with _as_os_errors():
+            self._pipe(f"{self._root}/{name}", content, "overwrite")
+
+    def is_marked(self, name: str) -> bool:
+        """Return whether there is such an object of no owner's."""
+        with _as_os_errors():
+            self._store.invalidate_cache(self._root)
+            return bool(self._store.exists(f"{self._root}/{name}"))
+
+    def read_in(self, folder: str, name: str) -> bytes:
+        """As `read`, from a folder that `walk` names."""
+        with _as_os_errors():
+            content: bytes = self._store.cat_file(f"{self._root}/{folder}/{name}")
+            return content
+
+    def walk(self) -> Iterator[tuple[str, ObjectRow]]:
+        """The folder's name and the row of every owner's objects, by one listing; "" for objects in no folder."""
+        with _as_os_errors():
+            self._store.invalidate_cache()
+            rows = self._store.find(self._root, detail=True)
+        for path, row in rows.items():
+            folder, _, name = path.removeprefix(self._root).removeprefix("/").rpartition("/")
+            if "/" not in folder:
+                yield folder, _row(name, row)
+
+    def rows(self, owner: str) -> list[ObjectRow]:
+        """The rows of an owner's objects."""
+        with _as_os_errors():
+            folder = f"{self._root}/{folder_name(owner)}"
+            self._store.invalidate_cache(folder)
+            try:
+                rows = self._store.ls(folder, detail=True)
+            except FileNotFoundError:
+                return []
+            return [_row(row["name"].rpartition("/")[2], row) for row in rows if row["type"] == "file"]
+
+    def _pipe(self, path: str, content: bytes, mode: str) -> None:
+        protocols = self._store.protocol
+        try:
+            self._store.pipe_file(path, content, mode=mode)
+        except FileNotFoundError:  # in a store that has folders; nobody meant a bucket to be made
+            if BUCKETS.intersection([protocols] if isinstance(protocols, str) else protocols):
+                raise
+            self._store.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._store.pipe_file(path, content, mode=mode)
+
     def _path(self, owner: str, name: str) -> str:
         return f"{self._root}/{folder_name(owner)}/{name}"
 
@@ -104,7 +164,12 @@ def _as_os_errors() -> Iterator[None]:
         raise OSError(0, f"the store answered: {error}") from error
 
 
-def _changed(row: dict[str, Any]) -> float:
+def _row(name: str, row: Mapping[str, Any]) -> ObjectRow:
+    size, changed = int(row["size"] or 0), _changed(row)
+    return ObjectRow(name, size, changed, f"{size} {changed!r} {row.get('ETag') or row.get('etag') or ''}")
+
+
+def _changed(row: Mapping[str, Any]) -> float:
     """When an object was written, in seconds since 1970."""
     for key in ("LastModified", "last_modified", "mtime", "created", "updated"):
         value = row.get(key)

@@ -8,10 +8,12 @@ from .accounting.accounts import Accounts
 from .checkpoint_store import FileCheckpoints, store_of
 from .dataset_store import FileDatasets, datasets_of
 from .models.model_store import FileModels
+from .models.object_models import ObjectModels
 from .settings import Settings
 from .state_dir import warn_of_others
 from .state_format import StateLock, open_state
 from .store_threads import StoreThreads
+from .stored_objects import StoredObjects
 
 __all__ = ["NO_STORES", "Stores", "open_stores"]
 
@@ -53,8 +55,14 @@ def open_stores(settings: Settings, accounts: Accounts) -> Stores:
     folders = {folder for folder in (settings.state_dir, settings.store_dir) if folder is not None}
     states = tuple(open_state(folder) for folder in sorted(folders))
     stores = Stores(
-        store_of(settings, accounts), datasets_of(settings, accounts), FileModels(settings, accounts), states=states
+        store_of(settings, accounts), datasets_of(settings, accounts), _models_of(settings, accounts), states=states
     )
     for folder in folders:
         warn_of_others(folder)
     return stores
+
+
+def _models_of(settings: Settings, accounts: Accounts) -> FileModels:
+    if settings.objects_url is None:
+        return FileModels(settings, accounts)
+    return ObjectModels(settings, accounts, StoredObjects(f"{settings.objects_url}/models"))

@@ -16,22 +16,41 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, StorageError
+from opbox_protocol.errors import BadRequestError, ConflictError, NotFoundError, NotReadyError, StorageError
 
 from ..accounting.accounts import Accounts
 from ..owner_locks import OwnerLocks
 from ..owner_terms import LARGER_QUOTA
 from ..settings import Settings
 from ..state_dir import StateFolder, sync_folder
+from ..state_format import VERSION_FILE
 from .model_config import CONFIG_FILE, read_config
 from .model_files import ONNX, OPERATORS, PARAMS, SYMBOL, find_files
 
-__all__ = ["MAX_VERSION", "FileModels", "Publication", "no_published_model", "public_name"]
+__all__ = [
+    "DRAFT_S",
+    "MAX_VERSION",
+    "PUBLISHED_NAME",
+    "RECORD",
+    "Buffer",
+    "FileModels",
+    "Publication",
+    "Stamps",
+    "check_config",
+    "check_quota",
+    "checked_files",
+    "checked_names",
+    "next_version",
+    "no_published_model",
+    "public_name",
+    "read_record",
+    "write_file",
+]
 
 PUBLISHED_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 """No dot: `OWNER.NAME` has its last one before the name."""
@@ -48,6 +67,8 @@ PIECE = 1 << 20
 DRAFT_S = 3600.0
 """Age in seconds from which an unfinished upload is a crashed server's."""
 Buffer: TypeAlias = "bytes | memoryview"
+Stamps: TypeAlias = "dict[int, str]"
+"""By version, a text that changes with its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +118,7 @@ class FileModels:
 
     def __init__(self, settings: Settings, accounts: Accounts) -> None:
         self._accounts = accounts
+        self._root = settings.store_dir
         self._folders = StateFolder(settings.store_dir, "models")
         self._keep = settings.max_model_versions
         self._locks = OwnerLocks()
@@ -124,7 +146,7 @@ class FileModels:
             ConflictError: the version is there, or a later one.
             StorageError: the owner has too many models, or too many bytes of them; or the disk is full.
         """
-        publication = _checked(publication, files)
+        publication = checked_files(publication, files)
         owner, name = publication.owner, publication.name
         folder = self._folder(owner)
         with self._locks.of(owner):
@@ -137,8 +159,8 @@ class FileModels:
                 try:
                     record = json.dumps(asdict(publication)).encode()
                     for file_name, data in {**files, RECORD: record}.items():
-                        _write(draft / file_name, data, go_on)
-                    _check_config(draft)
+                        write_file(draft / file_name, data, go_on)
+                    check_config(draft)
                     sync_folder(draft)
                     number = self._place(draft, folder / name, version)
                 except BaseException:
@@ -155,15 +177,7 @@ class FileModels:
     def _place(self, draft: Path, folder: Path, version: int | None) -> int:
         """Give a draft its number; another server may take the same one meanwhile."""
         while True:
-            newest = max(_numbered(folder), default=0)
-            if version is not None and version <= newest:
-                raise ConflictError(
-                    f"model {folder.name!r}: version: expected more than {newest}, which is there, got {version}: "
-                    "leave it out to have the next number"
-                )
-            number = version or newest + 1
-            if number > MAX_VERSION:
-                raise ConflictError(f"model {folder.name!r}: expected versions up to {MAX_VERSION}, got one more")
+            number = next_version(folder.name, _numbered(folder), version)
             try:
                 draft.rename(folder / str(number))
             except OSError:
@@ -174,25 +188,11 @@ class FileModels:
                 return number
 
     def _check_quota(self, publication: Publication, size: int) -> None:
-        """Raise StorageError for what is too much; versions that make way for this one do not count."""
-        owner, name = publication.owner, publication.name
-        most = self._accounts.of(owner).model_bytes
-        if not most:
-            raise StorageError(f"model {name!r}: expected none, as your quota is 0 bytes, got one: {LARGER_QUOTA}")
-        folder = self._folder(owner)
-        models = [path for path in _entries(folder) if _numbered(path)]
-        if folder / name not in models and len(models) >= MAX_MODELS:
-            raise StorageError(
-                f"model {name!r}: expected at most {MAX_MODELS} of an owner, got one more: remove one "
-                "(opbox models remove NAME)"
-            )
-        leaving = sorted(_numbered(folder / name))[: -(self._keep - 1) or None]
-        used = self.used(owner) - sum(_size(folder / name / str(number)) for number in leaving)
-        if used + size > most:
-            raise StorageError(
-                f"model {name!r}: expected at most {most} bytes of an owner's models, got {used} and {size} more: "
-                f"remove one (opbox models remove NAME), or {LARGER_QUOTA}"
-            )
+        sizes = {
+            path.name: {number: _size(version) for number, version in _numbered(path).items()}
+            for path in _entries(self._folder(publication.owner))
+        }
+        check_quota(publication, size, sizes, self._accounts.of(publication.owner).model_bytes, self._keep)
 
     def prune(self, owner: str, name: str) -> list[int]:
         """Remove all but the newest versions of a model; return the numbers of those that stay."""
@@ -256,15 +256,44 @@ class FileModels:
     def publication(folder: Path) -> Publication:
         """What was said when a version was published; BadRequestError when its record is damaged."""
         try:
-            fields = json.loads((folder / RECORD).read_bytes())
-            callers = fields["callers"]
-            return Publication(
-                fields["owner"], fields["name"], None if callers is None else tuple(callers), fields["labels"]
-            )
+            return read_record(json.loads((folder / RECORD).read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadRequestError(
                 f"{folder.parent.name}, version {folder.name}: {RECORD}: damaged ({error!r})"
             ) from None
+
+    def fetch(self, owner: str, name: str, version: int) -> Path:
+        """Have a version's files on this machine's disk; the folder of them.
+
+        Raises:
+            NotFoundError: there is no such version.
+            MXNetError: they cannot be had.
+        """
+        folder = self.versions(owner, name).get(version)
+        if folder is None:
+            raise no_published_model(name)
+        return folder
+
+    def stamps(self, owner: str, name: str) -> Stamps:
+        """A text for each version of a model that is there: another one whenever it is another version's files."""
+        stamps = {}
+        for number, path in self.versions(owner, name).items():
+            with contextlib.suppress(FileNotFoundError):  # it has just been removed
+                stamps[number] = str(path.stat().st_mtime_ns)
+        return stamps
+
+    def all_stamps(self) -> dict[tuple[str, str], Stamps]:
+        """The stamps of every published model, by owner and name.
+
+        Raises:
+            NotReadyError: they cannot be looked at now.
+        """
+        if self._root is not None and not (self._root / VERSION_FILE).exists():
+            raise NotReadyError(f"models: expected {VERSION_FILE} in {self._root}, got none: is its disk mounted?")
+        return {(owner, name): self.stamps(owner, name) for owner, name in self.all()}
+
+    def drop_copies(self, in_use: Collection[str]) -> None:
+        """Remove copies of files that are elsewhere, but for those in the folders that are in use."""
 
     def memory_bytes(self, owner: str) -> int:
         """Maximum device memory of an owner's models and sessions; 0: as the device has."""
@@ -281,6 +310,68 @@ class FileModels:
         return self._folders.path / hashlib.sha256(owner.encode()).hexdigest()[:32]
 
 
+def next_version(name: str, there: Collection[int], version: int | None) -> int:
+    """The number of a model's new version: that which is asked for, or the next.
+
+    Raises:
+        ConflictError: it is not more than those that are there.
+    """
+    newest = max(there, default=0)
+    if version is not None and version <= newest:
+        raise ConflictError(
+            f"model {name!r}: version: expected more than {newest}, which is there, got {version}: leave it out to "
+            "have the next number"
+        )
+    number = version or newest + 1
+    if number > MAX_VERSION:
+        raise ConflictError(f"model {name!r}: expected versions up to {MAX_VERSION}, got one more")
+    return number
+
+
+def check_quota(
+    publication: Publication, size: int, sizes: Mapping[str, Mapping[int, int]], most: int, keep: int, more: int = 0
+) -> None:
+    """Raise StorageError for what is too much; versions that make way for this one do not count.
+
+    Args:
+        publication: what is to be stored.
+        size: bytes of its files.
+        sizes: bytes of the owner's models that are there, by name and version.
+        most: bytes that the owner may have.
+        keep: how many versions of a model stay.
+        more: bytes of the owner's beside them.
+    """
+    name = publication.name
+    if not most:
+        raise StorageError(f"model {name!r}: expected none, as your quota is 0 bytes, got one: {LARGER_QUOTA}")
+    models = [model for model, versions in sizes.items() if versions]
+    if name not in models and len(models) >= MAX_MODELS:
+        raise StorageError(
+            f"model {name!r}: expected at most {MAX_MODELS} of an owner, got one more: remove one "
+            "(opbox models remove NAME)"
+        )
+    own = sizes.get(name, {})
+    leaving = sum(own[number] for number in sorted(own)[: -(keep - 1) or None])
+    used = sum(sum(versions.values()) for versions in sizes.values()) - leaving + more
+    if used + size > most:
+        raise StorageError(
+            f"model {name!r}: expected at most {most} bytes of an owner's models, got {used} and {size} more: "
+            f"remove one (opbox models remove NAME), or {LARGER_QUOTA}"
+        )
+
+
+def read_record(fields: Any) -> Publication:
+    """A publication from its JSON; KeyError or TypeError where that is of another form."""
+    callers = fields["callers"]
+    publication = Publication(
+        fields["owner"], fields["name"], None if callers is None else tuple(callers), fields["labels"]
+    )
+    texts = (publication.owner, publication.name, publication.labels or "", *(publication.callers or ()))
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("expected texts")
+    return publication
+
+
 def no_published_model(name: str) -> NotFoundError:
     """The error for a name that no published model of the owner's has."""
     return NotFoundError(
@@ -288,15 +379,20 @@ def no_published_model(name: str) -> NotFoundError:
     )
 
 
-def _checked(publication: Publication, files: Mapping[str, Buffer]) -> Publication:
-    """The publication, with the file of labels that came; BadRequestError where names are wrong."""
+def checked_files(publication: Publication, files: Mapping[str, Buffer]) -> Publication:
+    """The publication, with the file of labels that came; BadRequestError where names or sizes are wrong."""
+    return checked_names(publication, {name: len(data) for name, data in files.items()})
+
+
+def checked_names(publication: Publication, sizes: Mapping[str, int]) -> Publication:
+    """As `checked_files`, by the files' bytes."""
     if not re.fullmatch(PUBLISHED_NAME, publication.name):
         raise BadRequestError(
             f"model {publication.name[:80]!r}: expected a name of up to 64 letters, digits, dashes and underlines, a "
             "letter or digit first: others call it OWNER.NAME, so that it has no dot"
         )
     kinds: dict[str, list[str]] = {pattern: [] for pattern in (SYMBOL, PARAMS, ONNX, OPERATORS, LABELS, CONFIG_FILE)}
-    for name, data in files.items():
+    for name, size in sizes.items():
         kind = next((kind for kind in kinds if name.endswith(kind.removeprefix("*"))), None)
         if kind is None or not re.fullmatch(FILE_NAME, name) or (kind == CONFIG_FILE != name):
             raise BadRequestError(
@@ -304,19 +400,19 @@ def _checked(publication: Publication, files: Mapping[str, Buffer]) -> Publicati
                 f"labels, got {name[:140]!r}"
             )
         kinds[kind].append(name)
-        if len(data) > MAX_TEXT.get(kind, len(data)):
-            raise BadRequestError(f"{name}: expected at most {MAX_TEXT[kind]} bytes, got {len(data)}")
+        if size > MAX_TEXT.get(kind, size):
+            raise BadRequestError(f"{name}: expected at most {MAX_TEXT[kind]} bytes, got {size}")
     numbers = [len(kinds[kind]) for kind in (SYMBOL, PARAMS, ONNX)]
     if numbers not in ([1, 1, 0], [0, 0, 1]) or max(len(kinds[LABELS]), len(kinds[OPERATORS])) > 1:
         raise BadRequestError(
             "files: expected one NAME-symbol.json with one .params, or one .onnx file, and at most one .txt file, got "
-            + (", ".join(name[:40] for name in list(files)[:5]) or "none")
+            + (", ".join(name[:40] for name in list(sizes)[:5]) or "none")
         )
     labels = kinds[LABELS][0] if kinds[LABELS] else None
     return Publication(publication.owner, publication.name, publication.callers, labels)
 
 
-def _check_config(folder: Path) -> None:
+def check_config(folder: Path) -> None:
     """Raise BadRequestError where a version's model.toml has a mistake, or says who may call it."""
     find_files(folder)
     if read_config(folder / CONFIG_FILE).owners is not None:
@@ -348,15 +444,18 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _write(path: Path, data: Buffer, go_on: Callable[[], None]) -> None:
+def write_file(path: Path, data: Buffer, go_on: Callable[[], None] = lambda: None) -> None:
+    """Write a new file and flush it to disk; `go_on` is called before each piece."""
     with path.open("xb") as file:
-        for piece in _pieces(memoryview(data).cast("B")):
+        for piece in _pieces(data, PIECE):
             go_on()
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _pieces(data: memoryview) -> Iterator[memoryview]:
-    for begin in range(0, len(data), PIECE):
-        yield data[begin : begin + PIECE]
+def _pieces(data: Buffer, size: int) -> Iterator[memoryview]:
+    """The bytes in pieces of at most `size`."""
+    view = memoryview(data).cast("B")
+    for begin in range(0, len(view), size):
+        yield view[begin : begin + size]

@@ -147,8 +147,8 @@ class ModelRepository:
         config = self._config(name, owner, versions, override, private)
         references, refusals = [], []
         for version in _wanted(config, versions, name):
-            folder = versions[version]
             try:
+                folder = self._fetched(name, owner, version) if owner else versions[version]
                 files = find_files(folder)
                 if owner:
                     references.append(self._published(name, version, folder, files))
@@ -193,6 +193,11 @@ class ModelRepository:
         }
         return "", numbered or {1: folder}
 
+    def _fetched(self, name: str, owner: str, version: int) -> Path:
+        """The folder of a published version's files, which are on this machine then."""
+        assert self._store is not None
+        return self._store.fetch(owner, name.rpartition(".")[2], version)
+
     def _config(
         self,
         name: str,
@@ -205,7 +210,12 @@ class ModelRepository:
         if owner:
             with self._lock:  # nobody else is to see it before it is loaded
                 self._publications.setdefault(name, Publication(owner, name.rpartition(".")[2]))
-            return read_config(versions[max(versions)] / CONFIG_FILE)
+            newest = max(versions)
+            try:
+                return read_config(self._fetched(name, owner, newest) / CONFIG_FILE)
+            except MXNetError as error:
+                self.fail(ModelReference(name, newest, "", "", {}), str(error))
+                raise
         config = read_config(self._folder(name, private) / CONFIG_FILE)
         if override is not None:
             config = override.merged(config)

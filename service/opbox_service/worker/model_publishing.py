@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from opbox_protocol.errors import BadRequestError, NotFoundError, UnsupportedError
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, UnsupportedError
 
-from ..models.model_store import Buffer, FileModels, Publication, no_published_model, public_name
+from ..models.model_store import Buffer, FileModels, Publication, Stamps, no_published_model, public_name
 from ..store_threads import GoOn, StoreThreads
 from .model_serving import ModelServing
 
@@ -27,6 +27,9 @@ class ModelPublishing:
         store: has their files; None where there is none.
         threads: read and write the files.
         note: records an event, its owner and its fields in the audit log.
+
+    Attributes:
+        known: the stamps of the versions that this server has loaded last, or has tried to, by the model's full name.
     """
 
     def __init__(
@@ -37,6 +40,11 @@ class ModelPublishing:
         self._threads = threads
         self._note = note
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.known: dict[str, Stamps] = {}
+
+    def lock(self, owner: str) -> asyncio.Lock:
+        """What is taken while models of an owner's are published, removed, or loaded as another server has them."""
+        return self._locks.setdefault(owner, asyncio.Lock())
 
     async def publish(self, publication: Publication, files: Mapping[str, Buffer], version: int | None = None) -> int:
         """Write a version, load it, and serve it in the place of the one before; return its number.
@@ -54,7 +62,7 @@ class ModelPublishing:
         """
         store, owner, name = self._available(), publication.owner, publication.name
         full, models = public_name(owner, name), self._serving.repository
-        async with self._locks.setdefault(owner, asyncio.Lock()):
+        async with self.lock(owner):
             await asyncio.to_thread(models.check_free, owner, name)
             number = await self._run(
                 publication, lambda go_on: store.save(publication, files, version, go_on), writes=True
@@ -66,6 +74,7 @@ class ModelPublishing:
                 raise
             rest = await self._run(publication, lambda go_on: store.prune(owner, name), writes=True)
             models.forget_all_but(full, rest)
+            await self._know(publication)
         self._note("model.published", owner, model=name, version=number, callers=publication.callers)
         return number
 
@@ -78,7 +87,7 @@ class ModelPublishing:
         """
         store, publication = self._available(), Publication(owner, name)
         full, models = public_name(owner, name), self._serving.repository
-        async with self._locks.setdefault(owner, asyncio.Lock()):
+        async with self.lock(owner):
             there = await self._run(publication, lambda go_on: store.versions(owner, name), writes=False)
             if not there and models.owner_of(full) != owner:
                 raise no_published_model(name)
@@ -93,7 +102,16 @@ class ModelPublishing:
                     await self._serving.unload(full)
             await self._run(publication, lambda go_on: store.remove(owner, name, version), writes=True)
             models.forget_all_but(full, rest)
+            await self._know(publication)
         self._note("model.removed", owner, model=name, version=version)
+
+    async def _know(self, publication: Publication) -> None:
+        """Note what is there now, which this server has loaded."""
+        owner, name, store = publication.owner, publication.name, self._available()
+        with suppress(MXNetError):  # a look at the store will tell
+            self.known[publication.full_name] = await self._run(
+                publication, lambda go_on: store.stamps(owner, name), writes=False
+            )
 
     def _available(self) -> FileModels:
         if self._store is None:

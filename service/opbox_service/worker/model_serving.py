@@ -71,8 +71,12 @@ class ModelServing:
         self._tasks: set[asyncio.Task[None]] = set()
         self._private: dict[str, TemporaryDirectory[str]] = {}
 
-    async def load_all(self) -> None:
-        """Load every model of the folder and every published one. What cannot be loaded is in the log and the index."""
+    async def load_all(self, *, published: bool = True) -> None:
+        """Load every model of the folder, and every published one. What cannot be loaded is in the log and the index.
+
+        Args:
+            published: whether those that owners published are loaded too.
+        """
         try:
             names = self.repository.names()
         except NotReadyError as error:
@@ -83,11 +87,15 @@ class ModelServing:
                 await self.load(name)
             except MXNetError as error:
                 _log.error("a model is not loaded", model=name, reason=str(error))
-        for name in await asyncio.to_thread(self.repository.published_names):
-            await self._load_latest(name)
+        for name in await asyncio.to_thread(self.repository.published_names) if published else ():
+            await self.load_latest(name)
 
-    async def _load_latest(self, name: str) -> None:
-        """Load a published model: its newest version, or the newest of those before it that can be loaded."""
+    async def load_latest(self, name: str) -> bool:
+        """Load a published model: its newest version, or the newest of those before it that can be loaded.
+
+        Returns:
+            Whether it is the newest.
+        """
         without: set[int] = set()
         while True:
             try:
@@ -95,10 +103,13 @@ class ModelServing:
             except MXNetError as error:
                 _log.error("a model is not loaded", model=name, reason=str(error))
             else:
-                return
-            rest = set(await asyncio.to_thread(self.repository.versions, name)) - without
+                return not without
+            try:
+                rest = set(await asyncio.to_thread(self.repository.versions, name)) - without
+            except MXNetError:
+                return False
             if len(rest) < 2:
-                return
+                return False
             without.add(max(rest))
 
     async def load(self, name: str, override: ModelOverride | None = None, *, without: Collection[int] = ()) -> None:
