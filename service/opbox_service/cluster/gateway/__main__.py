@@ -22,6 +22,7 @@ from opbox_protocol.errors import MXNetError
 from ...listening import allow_open_files, listen, notify
 from ...settings import Settings
 from .controllers import Controllers
+from .relay import FILES_OF_RELAYS
 from .server import ClusterGateway
 
 __all__ = ["main"]
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     sock, _ = listen(settings)
     sock.listen(1024)  # who reads the line below may connect at once
-    allow_open_files(2 * settings.max_connections)
+    allow_open_files(2 * settings.max_connections + FILES_OF_RELAYS)
     host, port = sock.getsockname()[:2]
     print(f"opbox cluster gateway on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     run = _loop_runner()

@@ -55,6 +55,9 @@ class _AnswerCollector:
     def answer_paused(self) -> None:
         """See AnswerTaker: nothing is kept back."""
 
+    def answer_is_large(self, connection: NodeConnection) -> None:
+        """See AnswerTaker: what is collected comes here."""
+
     def answer_ended(self) -> None:
         """See AnswerTaker."""
         if not self.whole.done():

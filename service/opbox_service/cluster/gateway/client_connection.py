@@ -16,6 +16,7 @@ from ...api.connections import ConnectionEntry
 from .answers import WholeAnswer
 from .chunks import ChunkReader
 from .heads import RequestHead, read_request_head
+from .relay import RELAYED_BYTES
 
 if TYPE_CHECKING:
     from .exchange import GatewayExchange
@@ -36,6 +37,7 @@ class ClientConnection(asyncio.Protocol):
 
     Attributes:
         address: of the client.
+        left: bytes of the request's body that are still to come, where its size is known.
     """
 
     def __init__(self, gateway: ClusterGateway) -> None:
@@ -46,7 +48,7 @@ class ClientConnection(asyncio.Protocol):
         self._state = "head"
         self._bytes = b""
         self._since = 0.0
-        self._left = 0
+        self.left = 0
         self._chunks: ChunkReader | None = None
         self._exchange: GatewayExchange | None = None
         self._keep_alive = True
@@ -135,7 +137,7 @@ class ClientConnection(asyncio.Protocol):
         """Begin a request, with what came behind its head, so that both go to the node in one write."""
         self._keep_alive = head.keep_alive
         self._chunks = ChunkReader() if head.length is None else None
-        self._left = head.length or 0
+        self.left = head.length or 0
         self._exchange = exchange = self._gateway.exchange(self, head)
         if head.length == 0:
             self._state = "answer"
@@ -146,6 +148,8 @@ class ClientConnection(asyncio.Protocol):
                 data = self._take_body(data)
         if self._exchange is exchange:
             exchange.begin()
+            if self.left >= RELAYED_BYTES:
+                exchange.much_is_left()
         return data
 
     def _take_body(self, data: bytes) -> bytes:
@@ -165,15 +169,23 @@ class ClientConnection(asyncio.Protocol):
             rest, whole = data[size:], self._chunks.done
         else:
             rest = b""
-            if len(data) > self._left:
-                data, rest = data[: self._left], data[self._left :]
-            self._left -= len(data)
-            whole = not self._left
+            if len(data) > self.left:
+                data, rest = data[: self.left], data[self.left :]
+            self.left -= len(data)
+            whole = not self.left
             exchange.body_came(data)
-        if whole and self._exchange is exchange:
-            self._state = "answer"
-            exchange.body_ended()
+        if whole:
+            if self._exchange is exchange:
+                self.body_is_whole()
+        elif self.left >= RELAYED_BYTES:
+            exchange.much_is_left()
         return rest
+
+    def body_is_whole(self) -> None:
+        """All of the request has been passed on."""
+        self._state = "answer"
+        if self._exchange is not None:
+            self._exchange.body_ended()
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -281,15 +293,19 @@ class ClientConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Called by asyncio when the client reads slower than its answer comes."""
-        self._unread_since = self._gateway.now
+        self.stalls(True)
         if self._exchange is not None:
             self._exchange.client_is_full(True)
 
     def resume_writing(self) -> None:
         """Called by asyncio when it has caught up."""
-        self._unread_since = None
+        self.stalls(False)
         if self._exchange is not None:
             self._exchange.client_is_full(False)
+
+    def stalls(self, stalls: bool) -> None:
+        """Note that the client reads slower than its answer comes, or that it has read on."""
+        self._unread_since = self._gateway.now if stalls else None
 
     def sweep(self, now: float) -> None:
         """End what takes too long; called once a second."""

@@ -16,6 +16,7 @@ from opbox_protocol.errors import GoneError, LimitError, MXNetError, NotFoundErr
 
 from ..documents import GoneSession
 from .heads import AnswerHead, RequestHead
+from .large_bodies import LargeAnswer, LargeBody
 from .merging import LISTS, merged_list
 from .node_connections import NodeConnection, NodePool
 from .placing import MAX_BODY
@@ -70,6 +71,8 @@ class GatewayExchange:
         self._answer_head = b""
         self._http10_chunks = self._close = False
         self._task: asyncio.Task[None] | None = None
+        self._large_body: LargeBody | None = None
+        self._large_answer: LargeAnswer | None = None
 
     # -- whom it goes to ----------------------------------------------------------------------------------------
 
@@ -196,14 +199,37 @@ class GatewayExchange:
             self._node.transport.write(data)
         if self._body_parts is not None:
             self._body_parts.append(data)
-            self._kept_bytes += len(data)
-            self.gateway.kept_bytes += len(data)
-            if self._node is None:
-                if self._kept_bytes > WAITING_BYTES:
-                    self.client.hold("node")
-            elif self._kept_bytes > KEPT_BYTES or self.gateway.kept_bytes > self.gateway.max_kept_bytes:
+            self.keep_more(len(data))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the body is kept, to be sent again."""
+        return self._body_parts is not None
+
+    def keep_more(self, nbytes: int) -> None:
+        """So many bytes of the body have been kept."""
+        if self._body_parts is None:
+            return
+        self._kept_bytes += nbytes
+        self.gateway.kept_bytes += nbytes
+        if self._node is None:
+            if self._kept_bytes > WAITING_BYTES:
+                self.client.hold("node")
+        elif self._kept_bytes > KEPT_BYTES or self.gateway.kept_bytes > self.gateway.max_kept_bytes:
+            self._again = False
+            self._drop_kept()
+
+    def much_is_left(self) -> None:
+        """At least RELAYED_BYTES are still to come of a body of a known size."""
+        if self._node is not None and self._large_body is None and self.gateway.relays.may_open():
+            if self.keeps and (self.head.length or 0) > KEPT_BYTES:
                 self._again = False
                 self._drop_kept()
+            self._large_body = LargeBody(self, self._node)
+
+    def large_body_ended(self) -> None:
+        """The body is not relayed."""
+        self._large_body = None
 
     def body_ended(self) -> None:
         """The body is whole."""
@@ -219,6 +245,8 @@ class GatewayExchange:
     def _drop_kept(self) -> None:
         self.gateway.kept_bytes -= self._kept_bytes
         self._body_parts, self._kept_bytes = None, 0
+        if self._large_body is not None:
+            self._large_body.drop_kept()
 
     # -- the answer ---------------------------------------------------------------------------------------------
 
@@ -255,15 +283,29 @@ class GatewayExchange:
             self.client.write(self._answer_head)
             self._answer_head = b""
 
+    def answer_is_large(self, connection: NodeConnection) -> None:
+        """See AnswerTaker."""
+        if self._large_answer is None and self.gateway.relays.may_open():
+            self.answer_paused()
+            self._large_answer = LargeAnswer(self, connection)
+
+    def large_answer_ended(self) -> None:
+        """The answer is not relayed any more."""
+        self._large_answer = None
+
     def answer_ended(self) -> None:
         """See AnswerTaker."""
         self.answer_paused()
+        self._stop_relays()
         self._node = None
         self.client.end_answer(close=self._close)
 
     def node_broke(self, connection: NodeConnection) -> None:
         """See AnswerTaker."""
         self._node = None
+        sent = self._stop_relays(keep=self.keeps)
+        if self._body_parts is not None:
+            self._body_parts += sent
         if self._began:
             self.client.abort()
         elif self._again and self.route.again:
@@ -284,6 +326,7 @@ class GatewayExchange:
 
     def fail(self, error: MXNetError) -> None:
         """Answer with an error."""
+        self._stop_relays()
         if self._body_parts is not None:
             self._drop_kept()
         self.client.fail(error, head_only=self.head.method == "HEAD")
@@ -298,10 +341,22 @@ class GatewayExchange:
     def client_is_full(self, full: bool) -> None:
         """Read no more of the answer while the client has not read what there is."""
         if self._node is not None:
-            self._node.pause(full)
+            (self._node.hold if full else self._node.release)("full")
+
+    def _stop_relays(self, *, keep: bool = False) -> list[bytes]:
+        """Relay no more; with `keep`, return what was relayed of the body."""
+        sent: list[bytes] = []
+        if self._large_answer is not None:
+            self._large_answer.stop()
+            self._large_answer = None
+        if self._large_body is not None:
+            sent = self._large_body.stop(keep=keep)
+            self._large_body = None
+        return sent
 
     def abandon(self) -> None:
         """The client has gone."""
+        self._stop_relays()
         if self._body_parts is not None:
             self._drop_kept()
         if self._task is not None:

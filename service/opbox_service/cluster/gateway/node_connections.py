@@ -12,6 +12,7 @@ from opbox_protocol.errors import BadRequestError
 
 from .chunks import ChunkReader
 from .heads import AnswerHead, read_answer_head
+from .relay import RELAYED_BYTES
 
 __all__ = ["AnswerTaker", "NodeConnection", "NodePool"]
 
@@ -34,6 +35,9 @@ class AnswerTaker(Protocol):
     def answer_paused(self) -> None:
         """Called when there is no more of the answer for now: what was kept back is to be sent."""
 
+    def answer_is_large(self, connection: NodeConnection) -> None:
+        """Called when at least RELAYED_BYTES are still to come of a body of a known size."""
+
     def answer_ended(self) -> None:
         """Called when the answer is whole."""
 
@@ -53,7 +57,7 @@ class NodeConnection(asyncio.Protocol):
     Attributes:
         taker: who gets the answer; None while it is idle.
         sent: whether the request has been written as a whole.
-        paused: whether the answer is not read for now.
+        left: bytes of the answer's body that are still to come; -1 for another than one of a known size.
         idle_since: when it was last used, by time.monotonic.
     """
 
@@ -62,12 +66,12 @@ class NodeConnection(asyncio.Protocol):
         self.transport: asyncio.Transport = None  # type: ignore[assignment]  # until it is made
         self.taker: AnswerTaker | None = None
         self.sent = True
-        self.paused = False
+        self.left = 0
         self.idle_since = 0.0
         self._method = ""
         self._head: AnswerHead | None = None
         self._bytes = b""
-        self._left = 0
+        self._holds: set[str] = set()
         self._chunks: ChunkReader | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,7 +112,7 @@ class NodeConnection(asyncio.Protocol):
         if head.status >= 200:
             self._head = head
             self._chunks = ChunkReader() if head.length is None else None
-            self._left = -1 if head.length is None else head.length
+            self.left = -1 if head.length is None else head.length
         taker.answer_began(head)
         if head.status >= 200 and head.length == 0:
             self._end(taker)
@@ -121,24 +125,32 @@ class NodeConnection(asyncio.Protocol):
             if self._chunks.done:
                 self._end(taker)
             return data[size:]
-        if self._left < 0:  # until the connection ends
+        if self.left < 0:  # until the connection ends
             taker.answer_data(data, None)
             return b""
         rest = b""
-        if len(data) > self._left:
-            data, rest = data[: self._left], data[self._left :]
-        self._left -= len(data)
+        if len(data) > self.left:
+            data, rest = data[: self.left], data[self.left :]
+        self.left -= len(data)
         taker.answer_data(data, None)
-        if not self._left:
+        if not self.left:
             self._end(taker)
+        elif self.left >= RELAYED_BYTES:
+            taker.answer_is_large(self)
         return rest
+
+    def answer_is_whole(self) -> None:
+        """The rest of the answer's body has been passed on by a relay."""
+        if self.taker is not None:
+            self._end(self.taker)
 
     def _end(self, taker: AnswerTaker) -> None:
         assert self._head is not None
         again = self._head.keep_alive and self.sent
         self.taker = None
-        if again and self.paused:
-            self.pause(False)
+        if again and self._holds:
+            self._holds.clear()
+            self.transport.resume_reading()
         if again:
             self.pool.keep(self)
         else:
@@ -146,13 +158,17 @@ class NodeConnection(asyncio.Protocol):
         self.pool.in_flight -= 1
         taker.answer_ended()
 
-    def pause(self, paused: bool) -> None:
-        """Read no more of the answer, or read on."""
-        if not self.transport.is_closing():
-            self.paused = paused
-            if paused:
-                self.transport.pause_reading()
-            else:
+    def hold(self, reason: str) -> None:
+        """Read no more of the answer until `release` with the same reason."""
+        if not self._holds and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds.add(reason)
+
+    def release(self, reason: str) -> None:
+        """Read on, unless there is another reason not to."""
+        if reason in self._holds:
+            self._holds.remove(reason)
+            if not self._holds and not self.transport.is_closing():
                 self.transport.resume_reading()
 
     def drop(self) -> None:
@@ -179,7 +195,7 @@ class NodeConnection(asyncio.Protocol):
         if taker is None:
             return
         self.pool.in_flight -= 1
-        if self._head is not None and self._left < 0 and self._chunks is None and exc is None:
+        if self._head is not None and self.left < 0 and self._chunks is None and exc is None:
             taker.answer_ended()
         else:
             taker.node_broke(self)

@@ -32,6 +32,7 @@ from .exchange import GatewayExchange
 from .heads import RequestHead
 from .node_connections import NodePool
 from .placing import open_session
+from .relay import Relays
 from .routing import GatewayRoute, route_of
 
 __all__ = ["ClusterGateway"]
@@ -59,6 +60,7 @@ class ClusterGateway:
         now: seconds of time.monotonic, of the last second.
         stopping: whether connections end with the answer that is in flight on them.
         kept_bytes: of bodies that are kept to make requests again.
+        relays: of large bodies.
 
     Example:
         >>> gateway = ClusterGateway(LocalControllers(controller), Settings(port=8000))
@@ -77,6 +79,7 @@ class ClusterGateway:
         self.kept_bytes, self.stopping = 0, False
         self._pools: dict[str, NodePool] = {}
         self._orders: dict[bytes, tuple[str, ...]] = {}
+        self.relays = Relays()
         self._turn = itertools.count()
         self._reached = True
 
@@ -112,6 +115,7 @@ class ClusterGateway:
                 client.transport.abort()
             for pool in self._pools.values():
                 pool.break_all()
+            self.relays.close()
 
     async def _finish(self) -> None:
         """Let requests in flight finish, and take no more."""
