@@ -1,47 +1,26 @@
-"""ModelRepository: the models in a folder and those that owners published, their versions, and which are served.
-
-models/
-  lenet/                    one model: its only version is 1
-    lenet-symbol.json
-    lenet-0012.params
-  resnet/                   one model with versions
-    model.toml
-    1/ …
-    2/ …
+"""ModelRepository: the models of a server, their versions, which are served, and who may call them.
 
 A published model's name is `OWNER.NAME`; its owner may say `NAME`. A model of the folder of the same name goes first.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from opbox_protocol.errors import (
-    BadRequestError,
-    ConflictError,
-    ModelNotReadyError,
-    MXNetError,
-    NotReadyError,
-    UnknownModelError,
-)
+from opbox_protocol.errors import BadRequestError, ConflictError, ModelNotReadyError, MXNetError, UnknownModelError
 
-from .model_config import CONFIG_FILE, ModelConfig, read_config
-from .model_files import ModelFiles, find_files
+from .model_config import ModelConfig
+from .model_folders import ModelFolders, unknown_model, versions_to_serve
 from .model_store import FileModels, Publication, public_name
 from .overrides import ModelOverride
 from .reference import ModelKey, ModelReference
 
-__all__ = ["MODEL_NAME", "ModelRepository", "ModelState", "VersionRow"]
+__all__ = ["ModelRepository", "ModelState", "VersionRow"]
 
-MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-MAX_VERSION = 10**9
 ModelState = Literal["UNAVAILABLE", "LOADING", "READY", "UNLOADING"]
 
 
@@ -89,8 +68,7 @@ class ModelRepository:
     """
 
     def __init__(self, root: Path | None, store: FileModels | None = None) -> None:
-        self._root = root
-        self._store = store
+        self._folders = ModelFolders(root, store)
         self._publications: dict[str, Publication] = {}
         self._coming: dict[ModelKey, Publication] = {}
         self._models: dict[str, dict[int, _ServedVersion]] = {}
@@ -103,17 +81,11 @@ class ModelRepository:
         Raises:
             NotReadyError: the folder cannot be read.
         """
-        if self._root is None:
-            return []
-        try:
-            folders = sorted(path for path in self._root.iterdir() if path.is_dir())
-        except OSError as error:
-            raise NotReadyError(f"models: {self._root.name}: cannot be read ({error.strerror})") from None
-        return [path.name for path in folders if re.fullmatch(MODEL_NAME, path.name)]
+        return self._folders.names()
 
     def published_names(self) -> list[str]:
         """The models that owners published, loaded or not."""
-        return [] if self._store is None else [public_name(owner, name) for owner, name in self._store.all()]
+        return self._folders.published_names()
 
     def find(
         self,
@@ -136,25 +108,22 @@ class ModelRepository:
             UnknownModelError: there is no such model.
             BadRequestError: its `model.toml` has a mistake, or no version can be used.
         """
-        owner, versions = self._versions(name, private)
+        owner, versions = self._folders.versions(name, private)
         if owner and override is not None:
             raise BadRequestError(
                 f"parameters: expected none for a published model, got some for {name!r}: publish its files again"
             )
         versions = {number: path for number, path in versions.items() if number not in without}
         if not versions:
-            raise unknown(name)
+            raise unknown_model(name)
         config = self._config(name, owner, versions, override, private)
         references, refusals = [], []
-        for version in _wanted(config, versions, name):
+        for version in versions_to_serve(config, versions, name):
             try:
-                folder = self._fetched(name, owner, version) if owner else versions[version]
-                files = find_files(folder)
                 if owner:
-                    references.append(self._published(name, version, folder, files))
+                    references.append(self._published(name, owner, version))
                 else:
-                    values = config.model_dump(exclude_unset=True)
-                    references.append(ModelReference(name, version, str(folder), _stamp(files, values), values))
+                    references.append(self._folders.reference(name, version, versions[version], config))
             except (MXNetError, OSError) as error:
                 refusals.append(str(error))
                 self.fail(ModelReference(name, version, "", "", {}), str(error))
@@ -164,7 +133,7 @@ class ModelRepository:
 
     def versions(self, name: str) -> list[int]:
         """The numbers of the versions that lie in a model's folder; UnknownModelError where there is no such model."""
-        return sorted(self._versions(name)[1])
+        return sorted(self._folders.versions(name)[1])
 
     def check_free(self, owner: str, name: str) -> None:
         """Raise ConflictError where a model of the server's folder has the name that an owner wants to publish."""
@@ -175,28 +144,6 @@ class ModelRepository:
                 f"model {name!r}: expected a name that none of the server's own models has, got one of theirs: choose "
                 "another"
             )
-
-    def _versions(self, name: str, private: Path | None = None) -> tuple[str, dict[int, Path]]:
-        """Whose a model is ("": the server's), and the folders of its versions."""
-        own = None if self._root is None or not re.fullmatch(MODEL_NAME, name) else self._root / name
-        if self._store is not None and (own is None or not own.is_dir()):
-            owner, _, short = name.rpartition(".")
-            owner = owner.replace("%2F", "/").replace("%25", "%")
-            versions = self._store.versions(owner, short) if owner else {}
-            if versions:
-                return owner, versions
-        folder = self._folder(name, private)
-        numbered = {
-            int(path.name): path
-            for path in folder.iterdir()
-            if path.is_dir() and re.fullmatch(r"[1-9]\d{0,8}", path.name)
-        }
-        return "", numbered or {1: folder}
-
-    def _fetched(self, name: str, owner: str, version: int) -> Path:
-        """The folder of a published version's files, which are on this machine then."""
-        assert self._store is not None
-        return self._store.fetch(owner, name.rpartition(".")[2], version)
 
     def _config(
         self,
@@ -212,11 +159,11 @@ class ModelRepository:
                 self._publications.setdefault(name, Publication(owner, name.rpartition(".")[2]))
             newest = max(versions)
             try:
-                return read_config(self._fetched(name, owner, newest) / CONFIG_FILE)
+                return self._folders.published_config(name, owner, newest)
             except MXNetError as error:
                 self.fail(ModelReference(name, newest, "", "", {}), str(error))
                 raise
-        config = read_config(self._folder(name, private) / CONFIG_FILE)
+        config = self._folders.config(name, private)
         if override is not None:
             config = override.merged(config)
         with self._lock:
@@ -224,30 +171,12 @@ class ModelRepository:
             self._publications.pop(name, None)
         return config
 
-    def _published(self, name: str, version: int, folder: Path, files: ModelFiles) -> ModelReference:
+    def _published(self, name: str, owner: str, version: int) -> ModelReference:
         """The reference of a published version."""
-        assert self._store is not None
-        publication = self._store.publication(folder)
-        values = read_config(folder / CONFIG_FILE).model_dump(exclude_unset=True)
-        if publication.labels is not None:
-            values.setdefault("labels", publication.labels)
-        owner = publication.owner
-        memory_bytes, code = self._store.memory_bytes(owner), files.operators is not None
-        stamp = _stamp(files, values)
-        reference = ModelReference(name, version, str(folder), stamp, values, owner, memory_bytes, code)
+        reference, publication = self._folders.published_reference(name, owner, version)
         with self._lock:
             self._coming[reference.key] = publication
         return reference
-
-    def _folder(self, name: str, private: Path | None) -> Path:
-        folder = private or self._root
-        if private is None and folder is not None:
-            folder = folder / name
-        if not re.fullmatch(MODEL_NAME, name):
-            folder = None
-        if folder is None or not folder.is_dir():
-            raise unknown(name)
-        return folder
 
     # -- states ---------------------------------------------------------------------------------------------------
 
@@ -292,7 +221,7 @@ class ModelRepository:
         with self._lock:
             versions = self._models.get(name)
             if versions is None:
-                raise unknown(name)
+                raise unknown_model(name)
             for number, version in versions.items():
                 if number not in (keep or ()) and (version.serving is not None or keep is None):
                     version.state, version.reason, version.serving = "UNAVAILABLE", "unloaded", None
@@ -342,7 +271,7 @@ class ModelRepository:
     def _stated_callers(self, name: str) -> tuple[str, ...] | None:
         """Who may call a model of the folder, by its file; None: everyone, or the file has a mistake."""
         try:
-            owners = read_config(self._folder(name, None) / CONFIG_FILE).owners
+            owners = self._folders.config(name).owners
         except MXNetError:
             return None
         return None if owners is None else tuple(owners)
@@ -357,7 +286,7 @@ class ModelRepository:
         with self._lock:
             versions = self._models.get(self._full_name(name, owner))
             if versions is None:
-                raise unknown(name)
+                raise unknown_model(name)
             if version and (not version.isdecimal() or int(version) not in versions):
                 raise UnknownModelError(
                     f"model {name!r}: expected version {', '.join(map(str, sorted(versions)))}, got {version[:20]!r}"
@@ -375,7 +304,7 @@ class ModelRepository:
         with self._lock:
             versions = self._models.get(reference.name, {})
             if reference.version not in versions:
-                raise unknown(reference.name)
+                raise unknown_model(reference.name)
             ready = [str(number) for number, version in sorted(versions.items()) if version.serving is not None]
             metadata = versions[reference.version].metadata
         return {"name": reference.name, "versions": ready, "platform": "opbox", **metadata}
@@ -430,31 +359,3 @@ class ModelRepository:
             return publication.may_call(owner)
         config = self._configs.get(name)
         return config is None or config.owners is None or owner in config.owners
-
-
-def unknown(name: str) -> UnknownModelError:
-    """The error for a model that is none, or not the caller's."""
-    return UnknownModelError(f"model {name[:80]!r}: expected one of GET /v2/repository/index, got an unknown one")
-
-
-def _stamp(files: ModelFiles, values: dict[str, Any]) -> str:
-    """What changes with the files of a version or with its configuration."""
-    return f"{files.stamp}-{_digest(values)}"
-
-
-def _digest(values: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _wanted(config: ModelConfig, versions: dict[int, Path], name: str) -> list[int]:
-    """The versions to serve."""
-    if config.versions == "latest":
-        return [max(versions)]
-    if config.versions == "all":
-        return sorted(versions)
-    absent = [number for number in config.versions if number not in versions]
-    if absent:
-        raise BadRequestError(
-            f"model {name!r}: versions: expected some of {', '.join(map(str, sorted(versions)))}, got {absent[0]}"
-        )
-    return sorted(int(number) for number in config.versions)
