@@ -51,6 +51,7 @@ SERVICE += [
     "backup",
     "owner_files",
     "stored_objects",
+    "graph_store",
     "checkpoint_store",
     "dataset_documents",
     "dataset_store",

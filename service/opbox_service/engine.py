@@ -30,6 +30,7 @@ from .checkpoint_store import CheckpointStore, store_of
 from .custom.model_code import ModelCode
 from .dataset_store import DatasetStore, datasets_of
 from .device_time import DeviceTimes
+from .graph_store import GraphStore
 from .memory_shares import HOST, device_bytes, gpu_bytes
 from .models.model_host import ModelHost
 from .owner_terms import SCOPES, Scope
@@ -69,6 +70,7 @@ class Engine:
         checkpoints: where sessions save them; by default the settings' state directory.
         share: of the memory of every device, what this engine's sessions may have.
         datasets: the store of them; by default in the settings' state directory.
+        graphs: those that other servers were sent; None where no store is shared.
 
     Attributes:
         graphs, runner, models, sessions: what the handlers of routes work on.
@@ -85,13 +87,14 @@ class Engine:
         checkpoints: CheckpointStore | None = None,
         share: float = 1.0,
         datasets: DatasetStore | None = None,
+        graphs: GraphStore | None = None,
     ) -> None:
         self.settings = settings
         self._state = open_state(settings.store_dir) if datasets is None and settings.store_dir is not None else None
         self.datasets = datasets_of(settings) if datasets is None else None
         self.dataset_store: DatasetStore | None = datasets or self.datasets
         self.checkpoints = store_of(settings) if checkpoints is None else None
-        self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges)
+        self.graphs = GraphCache(settings.graph_cache, settings.max_nodes, settings.max_edges, store=graphs)
         self.recent_headers = RecentHeaders()
         self.device_times = DeviceTimes()
         self.ledger = ledger_of(settings, share)

@@ -273,9 +273,9 @@ class Settings(BaseSettings):
     )
     store_url: str | None = Field(
         default=None,
-        description="Where servers that work together have checkpoints, published models and datasets: a folder that "
-        "all of them have, as file:///mnt/opbox, or for checkpoints and models an object store, as s3://bucket/opbox; "
-        "by default they are in state_dir.",
+        description="Where servers that work together have checkpoints, published models, datasets and graphs: a "
+        "folder that all of them have, as file:///mnt/opbox, or for all but datasets an object store, as "
+        "s3://bucket/opbox; by default state_dir has them, and no graphs.",
     )
     usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
     audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")

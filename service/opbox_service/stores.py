@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .accounting.accounts import Accounts
 from .checkpoint_store import FileCheckpoints, store_of
 from .dataset_store import FileDatasets, datasets_of
+from .graph_store import FileGraphs, graphs_of
 from .models.model_store import FileModels
 from .models.object_models import ObjectModels
 from .settings import Settings
@@ -26,6 +27,7 @@ class Stores:
         checkpoints: None without a state directory.
         datasets: rows that sessions use again.
         models: those that owners published.
+        graphs: those that servers share; None where they share no store.
         threads: read and write their files for workers.
         states: say to others that the state directory, and the folder that servers share, are in use.
     """
@@ -35,6 +37,7 @@ class Stores:
     models: FileModels | None = None
     threads: StoreThreads = field(default_factory=StoreThreads)
     states: tuple[StateLock, ...] = ()
+    graphs: FileGraphs | None = None
 
     def used(self, owner: str) -> int:
         """Bytes on disk of an owner's checkpoints, datasets and models."""
@@ -55,7 +58,11 @@ def open_stores(settings: Settings, accounts: Accounts) -> Stores:
     folders = {folder for folder in (settings.state_dir, settings.store_dir) if folder is not None}
     states = tuple(open_state(folder) for folder in sorted(folders))
     stores = Stores(
-        store_of(settings, accounts), datasets_of(settings, accounts), _models_of(settings, accounts), states=states
+        store_of(settings, accounts),
+        datasets_of(settings, accounts),
+        _models_of(settings, accounts),
+        states=states,
+        graphs=graphs_of(settings),
     )
     for folder in folders:
         warn_of_others(folder)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -12,13 +14,14 @@ from typing import Any
 import orjson
 from cachetools import LRUCache
 
-from opbox_protocol.errors import BadRequestError, NotFoundError
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError
 from opbox_protocol.routes import GRAPH_PREFIX
 from opbox_protocol.symbol_json import check_size, content_hash
 
 from ..graph.ir import Graph
 from ..graph.json import load
 from ..graph.subgraph import subgraphs_of
+from ..graph_store import MAX_GRAPH_BYTES, GraphStore
 from ..task import graph_budget
 
 __all__ = ["GraphCache", "RecurringGraph", "is_shareable"]
@@ -90,11 +93,19 @@ class GraphCache:
         size: how many graphs to keep, of all owners.
         max_nodes, max_edges: the most nodes of a graph, and inputs of its nodes together.
         kept_nodes: of all graphs, that stay though nobody uses them.
+        store: has graphs that other servers were sent, and gets those that are sent here; None where there is none.
     """
 
     def __init__(
-        self, size: int, max_nodes: int, max_edges: int | None = None, *, kept_nodes: int = KEPT_NODES
+        self,
+        size: int,
+        max_nodes: int,
+        max_edges: int | None = None,
+        *,
+        kept_nodes: int = KEPT_NODES,
+        store: GraphStore | None = None,
     ) -> None:
+        self._store = store
         self._kept_nodes = kept_nodes
         self._max_nodes = max_nodes
         self._max_edges = max_edges
@@ -117,14 +128,20 @@ class GraphCache:
             return known
         check_size(document, self._max_nodes, self._max_edges)
         key = content_hash(document)
-        graph = self._get(key, owner)
+        graph, is_new = self._get(key, owner), False
         if graph is None:
             with graph_budget():
                 graph = load(document, max_nodes=self._max_nodes, max_edges=self._max_edges)
             if not is_shareable(graph):
                 return key, graph
+            is_new = True
         with self._lock:
             self._keep(key, graph, spelling, owner)
+        if is_new and self._store is not None:
+            with contextlib.suppress(TypeError):  # what strict JSON cannot say stays here
+                text = orjson.dumps(document, option=PLAIN)
+                if len(text) <= MAX_GRAPH_BYTES:
+                    self._store.save(owner, key, text)
         return key, graph
 
     def resolve(self, reference: Any, owner: str) -> tuple[str, Graph]:
@@ -144,11 +161,36 @@ class GraphCache:
             raise BadRequestError(f'graph: expected an object or "sha256:<hex>", got {reference[:80]!r}')
         key = reference[len(GRAPH_PREFIX) :]
         graph = self._get(key, owner)
+        if graph is None and self._store is not None:
+            graph = self._stored(key, owner)
         if graph is None:
             raise NotFoundError(
                 f"graph {reference[:80]!r} is not here: send it with PUT /v1/graphs", detail={"graph": key}
             )
         return key, graph
+
+    def _stored(self, key: str, owner: str) -> Graph | None:
+        """A graph that the owner sent to another server; None where there is none, or what is stored is none."""
+        assert self._store is not None
+        text = self._store.load(owner, key) if re.fullmatch(r"[0-9a-f]{64}", key) else None
+        if text is None:
+            return None
+        try:
+            document = orjson.loads(text)
+            if not isinstance(document, dict):
+                return None
+            check_size(document, self._max_nodes, self._max_edges)
+            if content_hash(document) != key:
+                return None
+            with graph_budget():
+                graph = load(document, max_nodes=self._max_nodes, max_edges=self._max_edges)
+        except (MXNetError, ValueError, RecursionError):
+            return None
+        if not is_shareable(graph):
+            return None
+        with self._lock:
+            self._keep(key, graph, None, owner)
+        return graph
 
     def __len__(self) -> int:
         return sum(len(own.graphs) for own in self._owners.values())

@@ -105,6 +105,7 @@ FORMS: Mapping[str, Form] = {
     "save": Form(1 << 12, _STORED, {"generation": _is_count_or_none}),
     "load": Form(1 << 12, _STORED, {"takes": _is_flag}),
     "rows": Form(messages.LARGEST, {**_STORED, "do": _is_text}, {"size": _is_count, "blocks": _are_names}),
+    "graph": Form(1 << 12, {**_STORED, "do": _is_text}),
 }
 
 

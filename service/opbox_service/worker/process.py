@@ -52,6 +52,7 @@ from . import messages
 from .progress import Progress
 from .remote_checkpoints import RemoteCheckpoints
 from .remote_datasets import RemoteDatasets
+from .remote_graphs import RemoteGraphs
 
 __all__ = ["main", "run"]
 
@@ -100,6 +101,9 @@ class WorkerProcess:
             checkpoints=self._checkpoints if settings.keeps_checkpoints else None,
             share=share,
             datasets=RemoteDatasets(self._checkpoints, lambda message, fds: self._send(message, fds=fds)),
+            graphs=None
+            if settings.store_url is None
+            else RemoteGraphs(self._checkpoints, lambda message, fds: self._send(message, fds=fds)),
         )
         self._requests: dict[int, memoryview] = {}
         self._answers = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)

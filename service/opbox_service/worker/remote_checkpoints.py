@@ -18,7 +18,7 @@ __all__ = ["RemoteCheckpoints", "mapped"]
 
 ANSWER_S = STORE_S + 10
 """Seconds to wait for an answer: a little more than the API process gives the disk."""
-_SUBJECTS = {"rows": "dataset"}
+_SUBJECTS = {"rows": "dataset", "graph": "graph"}
 
 
 class RemoteCheckpoints:
@@ -76,22 +76,29 @@ class RemoteCheckpoints:
         waiting[1].append((header, fd))
         waiting[0].set()
 
-    def ask(self, message: dict[str, Any], fds: tuple[int, ...]) -> tuple[dict[str, Any], int | None]:
+    def ask(
+        self, message: dict[str, Any], fds: tuple[int, ...], seconds: float = ANSWER_S
+    ) -> tuple[dict[str, Any], int | None]:
         """The API process's answer to a message, with its descriptor.
 
+        Args:
+            message: without an id.
+            fds: that go with it.
+            seconds: to wait.
+
         Raises:
-            DeadlineError: no answer in ANSWER_S seconds.
+            DeadlineError: no answer in so many seconds.
             MXNetError: what the request came to.
         """
         id, event = self._new_id(), Event()
         answers: list[tuple[dict[str, Any], int | None]] = []
         self._waiting[id] = (event, answers)
         self._send({**message, "id": id}, fds)
-        if not event.wait(ANSWER_S):
+        if not event.wait(seconds):
             self._waiting.pop(id, None)
             raise DeadlineError(
                 f"{_SUBJECTS.get(message['kind'], 'checkpoint')} {message['name'][:64]!r}: expected the disk within "
-                f"{ANSWER_S:g} s, got no answer"
+                f"{seconds:g} s, got no answer"
             )
         header, fd = answers[0]
         if header["status"] != 200:

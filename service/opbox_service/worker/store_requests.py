@@ -1,4 +1,4 @@
-"""Serves a worker's requests for checkpoints and datasets, as it has no files; RemoteCheckpoints is its end."""
+"""Serves a worker's requests for checkpoints, datasets and graphs, as it has no files; RemoteCheckpoints is its end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from opbox_protocol.errors import MXNetError, NotReadyError, UnsupportedError, e
 
 from ..checkpoint_store import check_available
 from ..dataset_store import FileDatasets, NamedDataset
+from ..graph_store import MAX_GRAPH_BYTES
 from ..sealed_files import Descriptor, check_sealed, pieces_of, write_sealed
 from ..store_threads import GoOn
 from ..stores import Stores
@@ -83,6 +84,21 @@ def _save(stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None,
     return None, ()
 
 
+def _keep_graph(
+    stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn
+) -> Answer:
+    if stores.graphs is not None and fd is not None and size <= MAX_GRAPH_BYTES:
+        stores.graphs.save(owner, header["name"], b"".join(pieces_of(fd, 0, size, go_on)))
+    return None, ()
+
+
+def _load_graph(
+    stores: Stores, owner: str, header: Mapping[str, Any], fd: int | None, size: int, go_on: GoOn
+) -> Answer:
+    text = None if stores.graphs is None else stores.graphs.load(owner, header["name"])
+    return (None, ()) if text is None else (True, (write_sealed("opbox-graph", [text]),))
+
+
 def _datasets(stores: Stores) -> FileDatasets:
     if stores.datasets is None:
         raise UnsupportedError("datasets: expected a server with a store of them, got one without")
@@ -106,9 +122,11 @@ WORK: Mapping[tuple[str, str], tuple[Work, bool]] = {
     ("rows", "load"): (_load, False),
     ("rows", "find"): (_find, False),
     ("rows", "save"): (_save, True),
+    ("graph", "keep"): (_keep_graph, True),
+    ("graph", "load"): (_load_graph, False),
 }
 """What serves a request of a kind, by what it is to do; and whether it waits for the owner's writing."""
-WITH_FILES = (("save", ""), ("rows", "keep"), ("rows", "put"), ("rows", "save"))
+WITH_FILES = (("save", ""), ("rows", "keep"), ("rows", "put"), ("rows", "save"), ("graph", "keep"))
 OF_CODE = frozenset(WORK) - {("rows", "put"), ("rows", "save")}
 """What a process for code asks for; the rest belongs to routes that other workers serve."""
 
@@ -231,7 +249,7 @@ class StoreRequests:
 
 
 def _subject(header: Mapping[str, Any]) -> str:
-    kind = "dataset" if header["kind"] == "rows" else "checkpoint"
+    kind = {"rows": "dataset", "graph": "graph"}.get(header["kind"], "checkpoint")
     return f"{kind} {header['name'][:64]!r}"
 
 

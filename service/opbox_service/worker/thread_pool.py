@@ -25,6 +25,7 @@ from ..codec import error_response, infer_again, limits_of, recurring_request, s
 from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime, DeviceTimes
 from ..engine import Engine
+from ..graph_store import BackgroundGraphs
 from ..memory_shares import HOST
 from ..models.gathered_runs import GatheredRuns
 from ..models.reference import ModelKey
@@ -81,8 +82,9 @@ class ThreadPool:
         loop = self._loop = asyncio.get_running_loop()
         policy = replace(UNWATCHED, on_upload=self._uploaded)
         stores = self._stores
+        graphs = None if stores.graphs is None else BackgroundGraphs(stores.graphs)
         self._engine = await loop.run_in_executor(
-            None, Engine, self._settings, policy, self._routes, stores.checkpoints, 1.0, stores.datasets
+            None, Engine, self._settings, policy, self._routes, stores.checkpoints, 1.0, stores.datasets, graphs
         )
         self._times = self._engine.device_times
         self._sweeping = asyncio.create_task(self._sweep())

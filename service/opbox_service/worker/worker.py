@@ -368,7 +368,7 @@ class Worker:
             kind = header["kind"]
             if kind == "answer":
                 self._take_answer(header, inline, descriptor)
-            elif kind in ("save", "load", "rows"):
+            elif kind in ("save", "load", "rows", "graph"):
                 self._requests.take(header, descriptor, self._owner_of(header))
             elif kind in ("move", "left"):
                 if self._on_move is None:
