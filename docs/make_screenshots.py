@@ -28,12 +28,16 @@ from sklearn.datasets import load_digits
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.cluster.gateway_nodes import GIB, Box  # noqa: E402
 from tests.contract.live import FC, TOKENS, Live  # noqa: E402
 from tests.models.conftest import loaded  # noqa: E402
 from tests.page.browser import PHONE, chromium, missing, prefer, resize  # noqa: E402
 from tests.page.conftest import EXAMPLES, TRAINING  # noqa: E402
 from tests.page.served import png  # noqa: E402
 from tests.page.user import User  # noqa: E402
+
+from opbox_service.cluster.documents import ModelTerms, NodeReport, ReplicaReport, SessionReport  # noqa: E402
+from opbox_service.session_ids import node_of  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 WATCHED_S = 45
@@ -132,6 +136,29 @@ def take(driver: Any, name: str, size: tuple[int, int], until: str = "", since: 
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size:,} bytes")
 
 
+def cluster_picture(folder: Path, driver: Any) -> None:
+    """The cluster's view, of three nodes behind a gateway, and one that was lost."""
+    folder.mkdir()
+    with Box(folder, ("head", "rack1", "rack2", "attic")) as box:
+        ids = [box.ann.post("/v1/sessions", json={}).json()["id"] for _ in range(9)]
+
+        def report() -> None:
+            for model, replicas in (("digits", 2), ("faces", 1)):
+                box.controller.set_model(model, ModelTerms(replicas, replicas))
+            for at, name in enumerate(("head", "rack1", "rack2")):
+                sessions = tuple(SessionReport(id, "ann", "cpu", 1 << 20) for id in ids if node_of(id) == name)
+                served = {model: ReplicaReport(("1",)) for model in ("digits", "faces")[: 2 - at]}
+                box.controller.report(name, NodeReport({"cpu": (9 - 2 * at) * GIB // 10}, sessions, served), 0.0)
+            box.controller.lost("attic", 0.0)
+
+        box.change(report)
+        user = User(driver, box.lives["head"], box.url)
+        user.sign_in("boss", "#/cluster")
+        user.wait_for('th[data-label="Node"]', "rack2")
+        take(driver, "cluster", (1280, 900), ".grid > :last-child")
+        user.sign_out()
+
+
 def main() -> None:
     reason = missing()
     if reason is not None:
@@ -177,6 +204,8 @@ def main() -> None:
             user.press("form button.main")
             user.wait_for(".results .classes")
             take(driver, "model", (1280, 1500), ".results figure", ".heading")
+
+        cluster_picture(folder / "cluster", driver)
 
         user.sign_in("ann", "#/ops/Pooling")
         user.type("#input-data-shape", "1, 1, 3, 3")

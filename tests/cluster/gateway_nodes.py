@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,7 +87,7 @@ class Box:
         settings: of the servers; "{node}" in one is the node's own folder.
     """
 
-    def __init__(self, folder: Path, names: str = "ab", **settings: str) -> None:
+    def __init__(self, folder: Path, names: Sequence[str] = "ab", **settings: str) -> None:
         self.controller = Controller()
         self.lives: dict[str, Live] = {}
         for name in names:

@@ -111,6 +111,7 @@ class Events:
                 "uptime_s": round(time.monotonic() - self._begun, 1),
                 "isolation": self._settings.isolation,
                 "device": self._settings.device,
+                "node": self._settings.node,
             },
             "devices": devices,
             "sessions": [self._watched(owner, {"owner": owner, **session}) for session in sessions],

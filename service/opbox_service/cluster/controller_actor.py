@@ -41,6 +41,7 @@ from .node_actor import digest_of
 from .owner_tokens import quotas_of
 from .ray_nodes import RayNode, end_actor, find_actor, name_for, ray_nodes, request_nodes, start_actor
 from .scaling import Scaling
+from .summaries import cluster_summary
 
 __all__ = ["ControllerActor"]
 
@@ -184,6 +185,10 @@ class ControllerActor:
     async def directory(self, since: int) -> Directory:
         """Return what `Controller.directory` does."""
         return self._controller.directory(since)
+
+    async def summary(self) -> dict[str, Any]:
+        """Return what `cluster_summary` does."""
+        return cluster_summary(self._controller)
 
     async def lost(self, name: str) -> None:
         """Note that somebody could not reach a node: it is looked at at once."""

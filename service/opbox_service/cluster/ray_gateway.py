@@ -48,6 +48,11 @@ class RayControllers:
         place: str | GoneSession = await self._call("where", session_id)
         return place
 
+    async def summary(self) -> dict[str, Any]:
+        """Figures of nodes, and sessions that wait; see `cluster_summary`."""
+        summary: dict[str, Any] = await self._call("summary")
+        return summary
+
     async def _call(self, method: str, *arguments: object) -> Any:
         import ray
 

@@ -2,6 +2,7 @@
 
 import { at, takeTokenFromAddress, token, watch } from "./api.js";
 import { catalogue } from "./catalogue.js";
+import { clusterView, follow as followCluster, forget as forgetCluster, isGateway, withOthers } from "./cluster.js";
 import { h, write } from "./dom.js";
 import { forget, note } from "./history.js";
 import { modelView } from "./model.js";
@@ -17,11 +18,12 @@ let view = null;
 let state = null;
 let stream = null;
 
-/** The view that the address names: #/, #/sessions/ID, #/models, #/models/NAME/VERSION, #/ops, #/ops/NAME. */
+/** The view that the address names: #/, #/sessions/ID, #/models, #/models/NAME/VERSION, #/cluster, #/ops, #/ops/NAME. */
 function chosen() {
   const [, first, second, third] = location.hash.split("/").map(decodeURIComponent);
   if (first === "sessions" && second) return sessionView(second);
   if (first === "models") return second && third ? modelView(second, third) : modelsView();
+  if (first === "cluster" && isGateway()) return clusterView();
   if (first === "ops") return catalogue(second);
   return overview();
 }
@@ -69,19 +71,25 @@ function signOut(message) {
   state = null;
   forget();
   forgetModels();
+  forgetCluster();
   document.getElementById("views").hidden = document.getElementById("who").hidden = true;
   show(signInView(message), { focus: false });
   document.getElementById("token").focus();
 }
 
-function take(next) {
+async function take(next) {
   if (location.hash === "#/docs") {
     location.replace(at("/docs"));
     return;
   }
   const first = state === null;
-  state = next;
+  const own = stream;
+  if (first) await followCluster(next);
+  else followCluster(next);
+  if (stream !== own) return;
+  state = withOthers(next);
   note(state);
+  document.getElementById("cluster").hidden = !isGateway();
   write(connection, "Live");
   connection.className = "live";
   if (first) {

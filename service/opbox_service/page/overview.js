@@ -5,6 +5,7 @@ import { bar, figure, figures } from "./chart.js";
 import { h, keyed, section, table, write } from "./dom.js";
 import { bytes, clock, count, devicesOf, duration, ms, rate, shortId } from "./format.js";
 import * as past from "./history.js";
+import { isGateway } from "./cluster.js";
 import { askToEnd, mayEnd } from "./ending.js";
 import { number } from "./plot.js";
 
@@ -14,6 +15,7 @@ export function overview() {
   const memory = figure("Memory of sessions");
   const sessions = figure("Sessions", { course: false });
   const uptime = figure("Up for", { course: false });
+  const ofNode = h("p", { class: "note" });
 
   const devices = h("div", { class: "bars" });
   const computes = h("p", { class: "note" });
@@ -67,7 +69,7 @@ export function overview() {
       "div",
       { class: "grid" },
       h("h1", { class: "unseen", tabindex: "-1" }, "Overview"),
-      h("div", { class: "wide" }, figures(requests, latency, memory, sessions, uptime)),
+      h("div", { class: "wide" }, ofNode, figures(requests, latency, memory, sessions, uptime)),
       h("div", { class: "wide" }, section("Sessions", sessionTable.node)),
       h("div", { class: "wide" }, lastSessions),
       h("div", { class: "wide" }, ownDatasets),
@@ -77,6 +79,7 @@ export function overview() {
       h("div", { class: "wide" }, section("Recent errors", errorTable.node)),
     ),
     update(state) {
+      write(ofNode, nodeNote(state.server.node));
       requests.update(past.overall.requests, rate(state.requests.per_second));
       latency.update(past.overall.latencies, ms(state.requests.p95_ms));
       memory.update(past.overall.inUse, bytes(past.overall.inUse.at(-1)));
@@ -101,6 +104,12 @@ export function overview() {
       }
     },
   };
+}
+
+/** Whose figures these are, where the server is one of a cluster's. */
+function nodeNote(node) {
+  if (!node) return "";
+  return `Node ${node} of a cluster.${isGateway() ? " Its figures; sessions are those of all nodes. Cluster shows the others." : ""}`;
 }
 
 /** One row for each device: its workers' parts together. Sessions with code (worker 0) take from what the others leave. */

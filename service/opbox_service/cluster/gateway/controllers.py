@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..controller import Controller, Outcome
 from ..documents import Directory, GoneSession, SessionWish
+from ..summaries import cluster_summary
 
 __all__ = ["Controllers", "LocalControllers"]
 
@@ -26,6 +27,9 @@ class Controllers(Protocol):
 
     async def where(self, session_id: str) -> str | GoneSession:
         """The URL of the node that has a session, or why none has."""
+
+    async def summary(self) -> dict[str, Any]:
+        """Figures of nodes, and sessions that wait; see `cluster_summary`."""
 
 
 class LocalControllers:
@@ -54,3 +58,7 @@ class LocalControllers:
     async def where(self, session_id: str) -> str | GoneSession:
         """See Controllers."""
         return self.controller.where(session_id)
+
+    async def summary(self) -> dict[str, Any]:
+        """See Controllers."""
+        return cluster_summary(self.controller)

@@ -9,7 +9,7 @@ from opbox_protocol import routes
 
 from .merging import LISTS
 
-__all__ = ["GatewayRoute", "route_of"]
+__all__ = ["CLUSTER", "GatewayRoute", "route_of"]
 
 CLUSTER = "/v1/cluster"
 """The gateway's own route: nodes, models and what is in flight."""

@@ -29,6 +29,7 @@ from .answers import WholeAnswer
 from .client_connection import ClientConnection
 from .controllers import Controllers
 from .exchange import GatewayExchange
+from .figures import ClusterFigures
 from .heads import RequestHead
 from .node_connections import NodePool
 from .placing import open_session
@@ -81,6 +82,7 @@ class ClusterGateway:
         self._orders: dict[bytes, tuple[str, ...]] = {}
         self.relays = Relays()
         self._turn = itertools.count()
+        self._figures = ClusterFigures(controllers)
         self._reached = True
 
     async def serve(self, sock: socket.socket, ready: asyncio.Event | None = None) -> None:
@@ -279,18 +281,9 @@ class ClusterGateway:
         if head.path.endswith(LIVE):
             return {"live": True}
         caller = await self.identify(head, client)
-        directory = self.directory
-        nodes = [
-            {"name": name, "url": node.url, "state": node.state, "in_flight": self._in_flight(node.url)}
-            for name, node in sorted(directory.nodes.items())
-        ]
-        own = public_name(caller.owner, "")
-        models = [
-            {"name": name, "nodes": list(names)}
-            for name, names in sorted(directory.models.items())
-            if "." not in name or name.startswith(own) or "admin" in caller.scopes  # others' names are theirs
-        ]
-        return {"version": directory.version, "controller_reached": self._reached, "nodes": nodes, "models": models}
+        in_flight = {name: self._in_flight(node.url) for name, node in self.directory.nodes.items()}
+        answer = await self._figures.answer(self.directory, in_flight, caller)
+        return {**answer, "controller_reached": self._reached}
 
     def _in_flight(self, url: str) -> int:
         pool = self._pools.get(url)
