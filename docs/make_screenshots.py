@@ -36,7 +36,7 @@ from tests.page.conftest import EXAMPLES, TRAINING  # noqa: E402
 from tests.page.served import png  # noqa: E402
 from tests.page.user import User  # noqa: E402
 
-from opbox_service.cluster.documents import ModelTerms, NodeReport, ReplicaReport, SessionReport  # noqa: E402
+from opbox_service.cluster.documents import NodeReport, ReplicaReport, SessionReport  # noqa: E402
 from opbox_service.session_ids import node_of  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
@@ -143,8 +143,6 @@ def cluster_picture(folder: Path, driver: Any) -> None:
         ids = [box.ann.post("/v1/sessions", json={}).json()["id"] for _ in range(9)]
 
         def report() -> None:
-            for model, replicas in (("digits", 2), ("faces", 1)):
-                box.controller.set_model(model, ModelTerms(replicas, replicas))
             for at, name in enumerate(("head", "rack1", "rack2")):
                 sessions = tuple(SessionReport(id, "ann", "cpu", 1 << 20) for id in ids if node_of(id) == name)
                 served = {model: ReplicaReport(("1",)) for model in ("digits", "faces")[: 2 - at]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from opbox_service.cluster.documents import ModelTerms, NodeReport, ReplicaReport, SessionReport
+from opbox_service.cluster.documents import NodeReport, ReplicaReport, SessionReport
 from opbox_service.session_ids import node_of
 from tests.cluster.gateway_nodes import Box
 from tests.contract.live import Live
@@ -28,7 +28,6 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
             ids.append(box.ann.post("/v1/sessions", json={}).json()["id"])
 
         def report() -> None:
-            box.controller.set_model("digits", ModelTerms(2, 2))
             for name in "ab":
                 sessions = tuple(SessionReport(id, "ann", "cpu", MIB) for id in ids if node_of(id) == name)
                 models = {"digits": ReplicaReport(("1",))}
