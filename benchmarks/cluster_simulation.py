@@ -6,7 +6,8 @@
 Only the controller's calls are real; the processor time that each takes (of its thread, so that other programs hardly
 change it) moves the simulated clock, as if the controller had one core and its callers stood in a line. The trace:
 
-- Nodes have two GPUs of 80 GiB each and report one second after their last report was answered.
+- Nodes have two GPUs of 80 GiB each and report as many seconds after their last report was answered as the answer
+  says: one, or more while the controller is busy.
 - Sessions arrive as a Poisson process, evenly but for the sixth tenth of the time, in which twice as many come. They
   want a GPU, declare 1 to 64 GiB (log-normal, median 5 GiB), use half of it, and last for exponential times with a
   mean of a fifth of the whole. 1,000 owners: the n-th wants a share in proportion to 1 / n; every tenth has weight 4.
@@ -32,6 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opbox_service.cluster.controller import Controller
+from opbox_service.cluster.controller_state import SAVE_PAUSE
 from opbox_service.cluster.documents import (
     NodeInfo,
     NodeReport,
@@ -47,6 +49,7 @@ from opbox_service.cluster.report_changes import ReportChanges
 GIB = 1 << 30
 GPUS, GPU_BYTES = 2, 80 * GIB
 OWNERS = 1000
+TICK_S = 0.5
 
 
 @dataclass
@@ -80,6 +83,7 @@ class Figures:
     wait_s: list[float] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     longest_queue: int = 0
+    report_s: float = 1.0
     dump_bytes: int = 0
     dump_s: float = 0.0
     load_s: float = 0.0
@@ -109,7 +113,7 @@ class Simulation:
         self.figures = Figures()
         self._events: list[tuple[float, int, str, Any]] = []
         self._number = self._ids = 0
-        self._busy_until = 0.0
+        self._busy_until = self._spent = self._ticked = self._spent_before = self._save_due = 0.0
         self.nodes: dict[str, SimulatedNode] = {}
         for number in range(nodes):
             devices = {f"gpu:{gpu}": GPU_BYTES for gpu in range(GPUS)}
@@ -132,8 +136,7 @@ class Simulation:
             self._at(chance.random() * 0.9 * seconds, "die", name)
         for name in names[: nodes * 40 // 10_000]:
             self._at(0.7 * seconds, "die", name)
-        for second in range(1, int(seconds) + 1):
-            self._at(float(second), "tick", None)
+        self._at(TICK_S, "tick", None)
 
     def _id(self) -> str:
         self._ids += 1
@@ -166,6 +169,7 @@ class Simulation:
         answer = call(*arguments, begin)
         cost = self._clock() - started
         self.figures.cost_s[name].append(cost)
+        self._spent += cost
         self._busy_until = begin + cost
         return answer, self._busy_until
 
@@ -194,7 +198,8 @@ class Simulation:
             self.figures.staleness_s.append(answered - node.reported)
         node.reported = now
         node.orders = orders.number
-        self._at(answered + 1.0, "rejoin" if orders.rejoin else "report", subject)
+        self.figures.report_s = max(self.figures.report_s, orders.report_s)
+        self._at(answered + orders.report_s, "rejoin" if orders.rejoin else "report", subject)
 
     def _rejoin(self, subject: tuple[str, int], now: float) -> None:
         """A node that was taken for lost brings its sessions along."""
@@ -220,7 +225,14 @@ class Simulation:
             self._at(now + self._seconds / 10, "join", name)
 
     def _tick(self, subject: None, now: float) -> None:
-        self._call("tick", now, self.controller.tick)
+        begin = max(now, self._busy_until)
+        busy = (self._spent - self._spent_before) / max(begin - self._ticked, 1e-3)
+        self._ticked, self._spent_before = begin, self._spent
+        _, answered = self._call("tick", now, lambda at: self.controller.tick(at, busy))
+        if answered >= self._save_due:
+            _, saved = self._call("save", answered, lambda at: self.controller.dump())
+            self._save_due, answered = saved + SAVE_PAUSE * (saved - answered), saved
+        self._at(answered + TICK_S, "tick", None)
         waiting = sum(demand.sessions for demand in self.controller.demand().values())
         self.figures.longest_queue = max(self.figures.longest_queue, waiting)
 
@@ -300,6 +312,7 @@ def table(figures: Figures, nodes: int, sessions: int, seconds: float, seed: int
         f"- decisions a second of one core: {len(places) / max(sum(places), 1e-9):.0f}",
         f"- the controller's core is busy for {busy:.0%} of the time, most by `{largest}` "
         f"({spent[largest] / seconds:.0%})",
+        f"- a node reports every {figures.report_s:.1f} s at most",
         f"- longest queue {figures.longest_queue}; {json.dumps(dict(sorted(figures.outcomes.items())))}",
         f"- state: {figures.dump_bytes / 1e6:.1f} MB, dumped in {figures.dump_s:.2f} s and loaded in "
         f"{figures.load_s:.2f} s",

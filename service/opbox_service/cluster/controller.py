@@ -27,12 +27,13 @@ from .loaded_models import LoadedModels
 from .nodes import ClusterNode
 from .quotas import UNLIMITED, QuotaShares
 from .replicas import Replicas
+from .report_pace import REPORT_S, ReportPace
 from .session_places import ABANDONED_S, Outcome, SessionPlaces
 
 __all__ = ["ABANDONED_S", "LOST_S", "PENDING_S", "STOPPING_S", "Controller", "Outcome"]
 
 LOST_S = 10.0
-"""Seconds without a report after which a node counts as lost."""
+"""Seconds without a report after which a node counts as lost that reports once a second."""
 PENDING_S = 20.0
 """Seconds for which a place is reserved for a session that is not reported yet."""
 STOPPING_S = 60.0
@@ -61,6 +62,7 @@ class Controller:
         directories: of sessions and nodes.
         ticked: time of the last tick.
         behind: seconds that the report which was read last had waited.
+        pace: how often nodes have to report.
 
     Example:
         >>> controller = Controller()
@@ -80,6 +82,7 @@ class Controller:
     ) -> None:
         self.pushes, self.lost_s, self.pending_s = pushes, lost_s, pending_s
         self.nodes: dict[str, ClusterNode] = {}
+        self.pace = ReportPace()
         self.begin_with(QuotaShares(usual, quotas))
         self.replicas = Replicas(self._place_replica, self._release_replica)
         self.loaded = LoadedModels()
@@ -180,8 +183,13 @@ class Controller:
             node.number += SKIPPED
             self.shares.resume(name, node.number)
 
-    def tick(self, now: float) -> list[str]:
+    def tick(self, now: float, busy: float = 0.0) -> list[str]:
         """Do what time brings: nodes that do not report are lost, wishes and places expire, models get replicas.
+
+        Args:
+            now: seconds since 1970.
+            busy: share of the controller's core that was in use since the last tick. When it is too much, or reports
+                are read late, nodes are told to report less often.
 
         Returns:
             The nodes that were lost by it.
@@ -191,11 +199,12 @@ class Controller:
                 if node.state != "lost":
                     node.reported = max(node.reported, now - self.lost_s / 2)
         self.ticked = now
+        self.pace.adapt(now, busy, self.behind)
         heard = now - self.behind  # a report that came later may wait
         late = [
             name
             for name, node in self.nodes.items()
-            if node.state in ("ready", "draining") and heard - node.reported > self.lost_s
+            if node.state in ("ready", "draining") and heard - node.reported > self.lost_s + node.report_s - REPORT_S
         ]
         self._lose(late, now)
         self.places.expire(now)
@@ -303,14 +312,17 @@ class Controller:
         load, unload = self.replicas.orders(name)
         revisions = {owner: self.shares.revision(owner, name) for owner in shares}
         draining = node.state in ("draining", "drained") and not self.replicas.holds(name)
-        orders = NodeOrders(node.number, shares, revisions, load, unload, tuple(node.moved), draining)
+        node.report_s = self.pace.report_s
+        orders = NodeOrders(
+            node.number, shares, revisions, load, unload, tuple(node.moved), draining, report_s=node.report_s
+        )
         node.number += 1
         return orders
 
     def begin_with(self, shares: QuotaShares) -> None:
         """Begin with these shares, and no places."""
         self.shares = shares
-        self.places = SessionPlaces(self.nodes, shares, pushes=self.pushes, pending_s=self.pending_s)
+        self.places = SessionPlaces(self.nodes, shares, self.pace, pushes=self.pushes, pending_s=self.pending_s)
 
     def _set_state(self, node: ClusterNode, state: NodeState) -> None:
         node.state = state

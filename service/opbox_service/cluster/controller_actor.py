@@ -23,6 +23,7 @@ from opbox_protocol.errors import BadRequestError, NotFoundError
 
 from .controller import STOPPING_S, Controller
 from .controller_options import ControllerOptions
+from .controller_state import SAVE_PAUSE
 from .documents import (
     Directory,
     NodeInfo,
@@ -40,6 +41,7 @@ from .machine_record import write_private
 from .node_actor import digest_of
 from .owner_tokens import quotas_of
 from .ray_nodes import RayNode, end_actor, find_actor, name_for, ray_nodes, request_nodes, start_actor
+from .report_pace import REPORT_S
 from .scaling import Scaling
 from .summaries import cluster_summary
 
@@ -49,7 +51,8 @@ TICK_S = 0.5
 LOOK_S = 1.0
 """Seconds between two looks at Ray's nodes."""
 SILENT_S = 2.5
-"""Seconds without a report after which the controller looks whether a node's server still listens."""
+"""Seconds without a report after which the controller looks whether a node's server still listens that reports once
+a second."""
 CONNECT_S = 2.0
 APPLY_S = 10.0
 """Seconds that a node has to take an owner's new share before a session is placed there without it."""
@@ -82,6 +85,7 @@ class _Member:
     info: NodeInfo | None = None
     report: NodeReport | None = None
     seen: float = 0.0
+    report_s: float = REPORT_S
     busy: float = 0.0
 
 
@@ -98,7 +102,7 @@ class ControllerActor:
         self._usual = OwnerQuotas(limits=options.usual)
         self._controller = Controller(self._usual, pushes=True)
         self._members: dict[str, _Member] = {}
-        self._saved = b""
+        self._saved, self._save_due = b"", 0.0
         self._tokens, self._tokens_time = "", -1
         self._scaling = Scaling(options.idle_s if options.every_node else float("inf"))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,8 +143,10 @@ class ControllerActor:
         if member is not None:
             member.report, member.seen = report, now
         orders = self._controller.report(name, report, now, arrived=now - self._behind)
-        if member is not None and self._controller.sessions_on(name):
-            member.busy = now
+        if member is not None:
+            member.report_s = orders.report_s
+            if self._controller.sessions_on(name):
+                member.busy = now
         return orders, None if digest == digest_of(self._tokens) else self._tokens
 
     async def server_lost(self, name: str) -> None:
@@ -244,7 +250,7 @@ class ControllerActor:
             await asyncio.wait_for(asyncio.gather(*stops, return_exceptions=True), STOP_S)
         for actor in actors:
             await asyncio.to_thread(end_actor, actor)
-        self._save()
+        self._write(self._state_text())
 
     async def _member_status(self, name: str, member: _Member, states: Mapping[str, str]) -> dict[str, Any]:
         state: dict[str, Any] = {"pid": None, "starts": 0, "failure": "its actor is starting", "log": ""}
@@ -271,7 +277,7 @@ class ControllerActor:
         }
 
     async def _work_for_ever(self) -> None:
-        looked = 0.0
+        looked, ticked, spent = 0.0, time.monotonic(), time.process_time()
         while not self._stopping:
             now = time.time()
             try:
@@ -280,8 +286,10 @@ class ControllerActor:
                     self._read_tokens()
                     await self._look(await asyncio.to_thread(ray_nodes))
                 await self._find_silent(now)
-                self._controller.tick(time.time())
-                await asyncio.to_thread(self._save)
+                before, spent_before = ticked, spent
+                ticked, spent = time.monotonic(), time.process_time()
+                self._controller.tick(time.time(), (spent - spent_before) / max(ticked - before, 1e-3))
+                await self._save_when_due()
             except Exception as error:  # of Ray, or a full disk: said, and tried again
                 print(f"opbox cluster: {type(error).__name__}: {error}", flush=True)
             due = time.time() + TICK_S
@@ -344,7 +352,7 @@ class ControllerActor:
         silent = [
             (name, member.info.url)
             for name, member in self._members.items()
-            if member.info is not None and now - member.seen > SILENT_S
+            if member.info is not None and now - member.seen > SILENT_S + member.report_s - REPORT_S
         ]
         listens = await asyncio.gather(*(_listens(url) for _, url in silent))
         for (name, _), there in zip(silent, listens, strict=True):
@@ -379,13 +387,22 @@ class ControllerActor:
                 except BadRequestError as error:
                     print(f"opbox cluster: the last tokens hold: {error}", flush=True)
 
-    def _save(self) -> None:
-        """Write the state, if it has changed."""
+    async def _save_when_due(self) -> None:
+        """Write the state, unless that was done so lately that it would cost more than a tenth of the time."""
+        begun = time.monotonic()
+        if begun >= self._save_due:
+            text = self._state_text()  # not in another thread: the state must not change meanwhile
+            self._save_due = time.monotonic() + SAVE_PAUSE * (time.monotonic() - begun)
+            await asyncio.to_thread(self._write, text)
+
+    def _state_text(self) -> str:
         members = {name: member.ray_id for name, member in self._members.items()}
         infos = {name: asdict(member.info) for name, member in self._members.items() if member.info is not None}
         dumped = self._controller.dump()
         whole = {"members": members, "infos": infos, "controller": base64.b64encode(dumped).decode()}
-        text = json.dumps(whole)
+        return json.dumps(whole)
+
+    def _write(self, text: str) -> None:
         if text.encode() != self._saved:
             write_private(self._state_file, text)
             self._saved = text.encode()

@@ -99,7 +99,7 @@ class ReplicaReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What a node has now; it reports once a second.
+    """What a node has now; it reports once a second, or as often as the last orders say.
 
     Attributes:
         free: bytes of each device.
@@ -143,6 +143,7 @@ class NodeOrders:
             checkpoints, its server may stop, which stores them.
         full: whether the next report has to have everything, as the controller does not know what this one is based on.
         rejoin: whether the controller does not know it: it has to join again, and send all shares' use anew.
+        report_s: seconds after which the next report is wanted.
     """
 
     number: int = 0
@@ -154,6 +155,7 @@ class NodeOrders:
     draining: bool = False
     full: bool = False
     rejoin: bool = False
+    report_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

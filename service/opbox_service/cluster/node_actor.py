@@ -28,13 +28,13 @@ from .node_shares import NodeShares
 from .owner_tokens import quotas_of
 from .quotas import UNLIMITED
 from .report_changes import ReportChanges
+from .report_pace import REPORT_S
 from .server_process import TRUSTED, ServerProcess, with_proxies
 
 __all__ = ["CONTROLLER", "NodeActor", "digest_of"]
 
 CONTROLLER = "opbox-controller"
 """The name of the controller's actor."""
-REPORT_S = 1.0
 CALL_S = 15.0
 """Seconds for an answer of the controller, after which a report is given up: the next one has newer figures."""
 LOAD_S = 600.0
@@ -82,6 +82,7 @@ class NodeActor:
         self._controller: Any = None
         self._joined = ""
         self._number = 0
+        self._report_s = REPORT_S
         self._refusals = Refusals()
         self._changes = ReportChanges()
         self._api: ServerApi | None = None
@@ -141,7 +142,16 @@ class NodeActor:
             except Exception as error:
                 # Of Ray's many: the controller has died and is started again, with the state that it had.
                 self._controller, self._error = None, f"controller: {type(error).__name__}"
-            await asyncio.sleep(REPORT_S)
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        """Wait until the next report is due, or the server that the controller knows does not run any more."""
+        report_s, begun = self._report_s, time.monotonic()
+        self._report_s = REPORT_S
+        while (left := begun + report_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, REPORT_S))
+            if self._server.url != self._joined:
+                return
 
     async def _report(self) -> None:
         url = self._server.url
@@ -159,6 +169,7 @@ class NodeActor:
         report = await asyncio.to_thread(self._read, self._api)
         orders, tokens = await self._call("report", self._name, self._changes.of(report), self._digest)
         self._changes.answered(orders)
+        self._report_s = orders.report_s
         if tokens is not None:
             write_private(self._tokens_file, tokens)
             self._digest = digest_of(tokens)

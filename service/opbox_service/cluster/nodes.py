@@ -39,6 +39,7 @@ class ClusterNode:
     Attributes:
         info, state: see their classes.
         reported: when the last report came.
+        report_s: seconds after which the next one is wanted, as the node was told.
         report: that report, as it came; None before the first.
         sessions: by id.
         used: by owner and quota, what owners use here.
@@ -53,6 +54,7 @@ class ClusterNode:
     info: NodeInfo
     reported: float
     state: NodeState = "ready"
+    report_s: float = 1.0
     report: NodeReport | None = None
     sessions: dict[str, SessionReport] = field(default_factory=dict)
     used: dict[str, Mapping[str, float]] = field(default_factory=dict)
@@ -208,6 +210,7 @@ class ClusterNode:
             "info": [info.name, info.url, dict(sorted(info.devices.items())), info.version],
             "state": self.state,
             "reported": self.reported,
+            "report_s": self.report_s,
             "number": self.number,
             "free": None if report is None else dict(sorted(report.free.items())),
             "queue": self.queue,
@@ -221,7 +224,7 @@ class ClusterNode:
     def restored(cls, state: Mapping[str, Any]) -> ClusterNode:
         """The node that had this state."""
         name, url, devices, version = state["info"]
-        node = cls(NodeInfo(name, url, devices, version), state["reported"], state["state"])
+        node = cls(NodeInfo(name, url, devices, version), state["reported"], state["state"], state.get("report_s", 1.0))
         sessions = tuple(SessionReport(*row) for row in state["sessions"])
         node.sessions = {session.id: session for session in sessions}
         node.claims, node.number = dict(state["claims"]), state["number"]

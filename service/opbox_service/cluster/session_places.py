@@ -12,13 +12,13 @@ from .free_memory import DevicePlace, FreeMemory
 from .nodes import USUAL_BYTES, ClusterNode, PendingSession
 from .placement import MAX_OVERTAKEN, NEVER, WishLine, WishQueue
 from .quotas import QuotaShares, Shortage
+from .report_pace import ReportPace
 from .reserved_devices import ReservedDevices
 
 __all__ = ["ABANDONED_S", "Outcome", "SessionPlaces"]
 
 ABANDONED_S = 30.0
 """Seconds after which a wish is forgotten that nobody asks for again."""
-RETRY_S = 1.0
 CANDIDATES = 8
 """Number of devices among which the node with the shortest queue is chosen."""
 WISH_FIELDS = 6
@@ -32,21 +32,28 @@ class SessionPlaces:
     Args:
         nodes: the cluster's, by name.
         shares: of owners' quotas.
+        pace: of nodes' reports; those who wait ask again as often.
         pushes, pending_s: see Controller.
 
     Attributes:
         memory: free memory of the nodes that take sessions.
 
     Example:
-        >>> places = SessionPlaces({}, QuotaShares(), pushes=True, pending_s=20.0)
+        >>> places = SessionPlaces({}, QuotaShares(), ReportPace(), pushes=True, pending_s=20.0)
         >>> places.place(SessionWish("1" * 32, "ann"), 0.0).status
         503
     """
 
     def __init__(
-        self, nodes: Mapping[str, ClusterNode], shares: QuotaShares, *, pushes: bool, pending_s: float
+        self,
+        nodes: Mapping[str, ClusterNode],
+        shares: QuotaShares,
+        pace: ReportPace,
+        *,
+        pushes: bool,
+        pending_s: float,
     ) -> None:
-        self._nodes, self._shares = nodes, shares
+        self._nodes, self._shares, self._pace = nodes, shares, pace
         self._pushes, self._pending_s = pushes, pending_s
         self.memory = FreeMemory()
         self._queues: dict[str, WishQueue] = {}
@@ -161,12 +168,13 @@ class SessionPlaces:
 
     def expire(self, now: float) -> None:
         """Forget wishes that nobody asks for, and places that nobody used."""
-        while self._asked and now - next(iter(self._asked.values()))[1] > ABANDONED_S:
+        more_s = self._pace.more_s
+        while self._asked and now - next(iter(self._asked.values()))[1] > ABANDONED_S + more_s:
             wish, _ = self._asked.popitem(last=False)[1]
             self._drop(wish)
-        while self._refused and now - next(iter(self._refused.values()))[1] > ABANDONED_S:
+        while self._refused and now - next(iter(self._refused.values()))[1] > ABANDONED_S + more_s:
             self._refused.popitem(last=False)
-        while self._placed and now - next(iter(self._placed.values()))[2] > self._pending_s:
+        while self._placed and now - next(iter(self._placed.values()))[2] > self._pending_s + more_s:
             self._withdraw(next(iter(self._placed)))
         self.serve(now)
 
@@ -292,8 +300,9 @@ class SessionPlaces:
         if self._pushes or not placement.shares:
             return placement
         if self._shares.unconfirmed(wish.owner, placement.node):
-            reason = f"node {placement.node} is being told the owner's share: ask again in {RETRY_S:g} s"
-            return Waiting(1, sum(map(len, self._queues.values())), RETRY_S, reason)
+            retry_s = self._pace.report_s
+            reason = f"node {placement.node} is being told the owner's share: ask again in {retry_s:.3g} s"
+            return Waiting(1, sum(map(len, self._queues.values())), retry_s, reason)
         return PlacedSession(placement.node, placement.url, placement.device)
 
     def _waiting(self, queue: WishQueue, wish: SessionWish) -> Waiting:
@@ -302,7 +311,7 @@ class SessionPlaces:
             f"sessions: expected a {wish.device} with {wish.bytes or USUAL_BYTES} bytes free, got none that has as "
             f"much now: {waiting} wait, and this one is about number {position}"
         )
-        return Waiting(position, waiting, RETRY_S, reason)
+        return Waiting(position, waiting, self._pace.report_s, reason)
 
     def _no_device(self, wish: SessionWish) -> Refused:
         largest = self.memory.largest(wish.device)
