@@ -174,6 +174,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/compat/test_programs.py": Alternating("engine"),
         "tests/custom/test_examples.py": Alternating("run"),
         "tests/cluster/test_gateway_stop.py": OneIn(2, function_of),
+        "tests/cluster/test_gateway_tls.py": OneIn(2, function_of),
         "tests/cluster/test_recovery.py": Alternating("scheme"),
         "tests/cluster/test_shared_graphs.py": OneIn(3),
         "tests/cluster/test_shared_models.py": OneIn(3),

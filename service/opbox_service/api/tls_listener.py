@@ -11,16 +11,15 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from opbox_protocol.errors import NotReadyError
 
 from .connections import ConnectionEntry, Connections
-from .http_protocol import HttpProtocol
 
-__all__ = ["TlsListener"]
+__all__ = ["CountedProtocol", "TlsListener"]
 
 AT_ONCE = 100
 """Connections to accept before other work of the loop has its turn."""
@@ -28,6 +27,12 @@ REST_S = 1.0
 """Seconds to wait where the process may open no more descriptors."""
 
 _log = structlog.get_logger("opbox.tls")
+
+
+class CountedProtocol(Protocol):
+    """The protocol of a connection that has been counted: `entry` is set before it begins."""
+
+    entry: ConnectionEntry | None
 
 
 class TlsListener:
@@ -45,7 +50,7 @@ class TlsListener:
 
     def __init__(
         self,
-        make_protocol: Callable[[], HttpProtocol],
+        make_protocol: Callable[[], CountedProtocol],
         *,
         sock: socket.socket,
         ssl: ssl.SSLContext,
@@ -128,7 +133,7 @@ class TlsListener:
         if error is not None and not isinstance(error, OSError):
             _log.error("connection", exc_info=error)
 
-    def _protocol(self, entry: ConnectionEntry) -> HttpProtocol:
+    def _protocol(self, entry: ConnectionEntry) -> Any:
         protocol = self._make_protocol()
         protocol.entry = entry
         return protocol

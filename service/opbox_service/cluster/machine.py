@@ -50,7 +50,8 @@ def start_head(settings: Settings, node_port: int, ports: RayPorts, cpus: int | 
     tokens, new = tokens_file(settings, folder)
     token = os.environ.get("RAY_AUTH_TOKEN") or new_ray_token()
     own = own_address(settings.host)
-    ray_process = RayProcess(token, folder, _node_variables(settings.host, node_port))
+    plain = {"OPBOX_SSL_CERTFILE": "", "OPBOX_SSL_KEYFILE": "", "OPBOX_SSL_KEYFILE_PASSWORD": ""}  # the gateway's
+    ray_process = RayProcess(token, folder, _node_variables(settings.host, node_port) | plain)
     with _ended_by_signal() as ended:
         ray_process.start_head(own, ports, cpus, node_name := _node_name(name))
         try:
@@ -210,6 +211,7 @@ class GatewayProcess:
                 "OPBOX_TOKENS_FILE": str(tokens),
                 "OPBOX_HOST": settings.host,
                 "OPBOX_PORT": str(settings.port),
+                **_certificate_variables(settings),
             }
         )
         self._process: subprocess.Popen[str] | None = None
@@ -265,6 +267,14 @@ def gateway_variables(host: str) -> dict[str, str]:
     """
     usual = Settings.model_fields["trusted_proxies"].default
     return {"OPBOX_TRUSTED_PROXIES": json.dumps([*usual, *_addresses(own_address(host), usual)])}
+
+
+def _certificate_variables(settings: Settings) -> dict[str, str]:
+    """The variables that name the certificate of settings."""
+    rows = {name: getattr(settings, name) for name in ("ssl_certfile", "ssl_keyfile")}
+    if settings.ssl_keyfile_password is not None:
+        rows["ssl_keyfile_password"] = settings.ssl_keyfile_password.get_secret_value()
+    return {f"OPBOX_{name.upper()}": str(value) for name, value in rows.items() if value is not None}
 
 
 def _addresses(host: str, known: Sequence[str]) -> list[str]:

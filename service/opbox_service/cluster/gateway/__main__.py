@@ -2,8 +2,8 @@
 
     OPBOX_TOKENS_FILE=tokens.json python -m opbox_service.cluster.gateway --host 0.0.0.0 --port 8000
 
-Its settings are environment variables OPBOX_…, as a server's: the tokens, which are the nodes', and the limits of
-connections.
+Its settings are environment variables OPBOX_…, as a server's: the tokens, which are the nodes', the certificate,
+and the limits of connections.
 """
 
 from __future__ import annotations
@@ -52,14 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
+    try:
+        gateway = ClusterGateway(controllers, settings)
+    except MXNetError as error:
+        print(f"opbox cluster gateway: {error}", file=sys.stderr)
+        return 2
     sock, _ = listen(settings)
     sock.listen(1024)  # who reads the line below may connect at once
     allow_open_files(2 * settings.max_connections + FILES_OF_RELAYS)
     host, port = sock.getsockname()[:2]
-    print(f"opbox cluster gateway on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    scheme = "http" if gateway.certificate is None else "https"
+    print(f"opbox cluster gateway on {scheme}://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     run = _loop_runner()
     with run as runner:
-        runner.run(_serve(ClusterGateway(controllers, settings), sock))
+        runner.run(_serve(gateway, sock))
     return 0
 
 

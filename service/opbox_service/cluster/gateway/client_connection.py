@@ -37,6 +37,7 @@ class ClientConnection(asyncio.Protocol):
 
     Attributes:
         address: of the client.
+        entry: of this connection among the gateway's; set before `connection_made` for one that is counted already.
         left: bytes of the request's body that are still to come, where its size is known.
     """
 
@@ -44,7 +45,7 @@ class ClientConnection(asyncio.Protocol):
         self._gateway = gateway
         self.transport: asyncio.Transport = None  # type: ignore[assignment]  # until it is made
         self.address = b""
-        self._entry: ConnectionEntry | None = None
+        self.entry: ConnectionEntry | None = None
         self._state = "head"
         self._bytes = b""
         self._since = 0.0
@@ -63,8 +64,11 @@ class ClientConnection(asyncio.Protocol):
         self._since = self._gateway.now
         self._gateway.clients.add(self)
         connections = self._gateway.connections
+        if self.entry is not None:
+            self.entry.end = self.transport.abort
+            return
         try:
-            self._entry = connections.admit(peer[0] if peer else None, self.transport.abort)
+            self.entry = connections.admit(peer[0] if peer else None, self.transport.abort)
         except NotReadyError as error:
             if connections.answers(self):
                 self.refuse(error)
@@ -75,10 +79,10 @@ class ClientConnection(asyncio.Protocol):
         """Called by asyncio."""
         self._state = "closed"
         self._gateway.clients.discard(self)
-        if self._entry is None:
+        if self.entry is None:
             self._gateway.connections.answered(self)
         else:
-            self._gateway.connections.leave(self._entry)
+            self._gateway.connections.leave(self.entry)
         if self._exchange is not None:
             self._exchange.abandon()
             self._exchange = None
@@ -115,13 +119,13 @@ class ClientConnection(asyncio.Protocol):
                     ),
                     431,
                 )
-            elif self._entry is not None and not self._gateway.connections.wait(self._entry, len(data)):
+            elif self.entry is not None and not self._gateway.connections.wait(self.entry, len(data)):
                 self.refuse(NotReadyError("requests: expected heads of a few KiB, as too many have begun, got more"))
             return b""
-        if self._entry is not None:
+        if self.entry is not None:
             if self._bytes:
-                self._gateway.connections.wait(self._entry, 0)
-            self._gateway.connections.begin(self._entry)
+                self._gateway.connections.wait(self.entry, 0)
+            self._gateway.connections.begin(self.entry)
         self._bytes = b""
         try:
             head = read_request_head(data[: end + 4])
@@ -219,8 +223,8 @@ class ClientConnection(asyncio.Protocol):
             self._linger() if early else self.transport.close()
             return
         self._state, self._since = "head", self._gateway.now
-        if self._entry is not None:
-            self._gateway.connections.rest(self._entry)
+        if self.entry is not None:
+            self._gateway.connections.rest(self.entry)
         if self._bytes:
             rest, self._bytes = self._bytes, b""
             self.release("behind")
@@ -268,9 +272,7 @@ class ClientConnection(asyncio.Protocol):
         self._holds.clear()
         self.transport.resume_reading()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:
-            self.transport.close()
+            self.transport.write_eof()  # TLS has none: the client ends the connection, or the sweep does
 
     def abort(self) -> None:
         """Break the connection off: the answer cannot be finished."""
@@ -317,7 +319,7 @@ class ClientConnection(asyncio.Protocol):
             if now - self._unread_since > settings.stall_s:
                 self.transport.abort()
         elif self._state == "head":
-            silent = self._entry is None or not self._bytes
+            silent = self.entry is None or not self._bytes
             if self._bytes and now - self._since > settings.request_head_s:
                 self.refuse(
                     DeadlineError(

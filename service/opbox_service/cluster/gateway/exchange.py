@@ -8,6 +8,7 @@ Until the answer begins their bodies are kept for that, up to a bound.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,12 +37,18 @@ WAITING_BYTES = 1 << 18
 """Bytes of a body that are read before there is a connection to a node."""
 
 
-def unreached(name: str) -> NotReadyError:
+def unreached(name: str, cause: Exception | None = None) -> NotReadyError:
     """The error for a node that is not reached. Its detail says so: an earlier try of the call may have run there."""
-    error = NotReadyError(
-        f"node {name!r}: expected it to answer, got no connection: try again; when the cluster counts it as lost, its "
-        "sessions are answered 410"
-    )
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        error = NotReadyError(
+            f"node {name!r}: expected a certificate that the gateway trusts, got another: {cause.verify_message}: "
+            "start the gateway with SSL_CERT_FILE, the file of its authority"
+        )
+    else:
+        error = NotReadyError(
+            f"node {name!r}: expected it to answer, got no connection: try again; when the cluster counts it as lost, "
+            "its sessions are answered 410"
+        )
     error.retry_after, error.detail = 1.0, {"unreached": name}
     return error
 
@@ -126,18 +133,18 @@ class GatewayExchange:
     async def _connect(self, pool: NodePool) -> None:
         try:
             connection = await pool.connect()
-        except (OSError, TimeoutError):
-            self._unreached()
+        except (OSError, TimeoutError) as error:
+            self._unreached(error)
         else:
             self._attach(connection)
 
-    def _unreached(self) -> None:
+    def _unreached(self, cause: Exception) -> None:
         """Nothing was sent: another node may have it, unless it is for this one alone."""
         self._tried.append(self._name)
         if self.route.kind in ("any", "model"):
             self._choose()
         else:
-            self.fail(unreached(self._name))
+            self.fail(unreached(self._name, cause))
 
     async def _serve_own(self) -> None:
         """Answer what the gateway answers itself."""
@@ -221,11 +228,14 @@ class GatewayExchange:
 
     def much_is_left(self) -> None:
         """At least RELAYED_BYTES are still to come of a body of a known size."""
-        if self._node is not None and self._large_body is None and self.gateway.relays.may_open():
+        node = self._node
+        if node is None or self._large_body is not None:
+            return
+        if self.gateway.relays.may_open(self.client.transport, node.transport):
             if self.keeps and (self.head.length or 0) > KEPT_BYTES:
                 self._again = False
                 self._drop_kept()
-            self._large_body = LargeBody(self, self._node)
+            self._large_body = LargeBody(self, node)
 
     def large_body_ended(self) -> None:
         """The body is not relayed."""
@@ -285,7 +295,9 @@ class GatewayExchange:
 
     def answer_is_large(self, connection: NodeConnection) -> None:
         """See AnswerTaker."""
-        if self._large_answer is None and self.gateway.relays.may_open():
+        if self._large_answer is not None:
+            return
+        if self.gateway.relays.may_open(self.client.transport, connection.transport):
             self.answer_paused()
             self._large_answer = LargeAnswer(self, connection)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import ssl
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -205,21 +207,22 @@ class NodePool:
     """The connections to one node.
 
     Args:
-        url: of the node, "http://host:port".
+        url: of the node, "http://host:port" or "https://host:port".
 
     Attributes:
         in_flight: requests that it is answering.
         connections: all that are open.
 
     Raises:
-        BadRequestError: the URL is none of plain HTTP.
+        BadRequestError: the URL is none of HTTP.
     """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadRequestError(f"node: expected a URL such as http://box:8000, got {url!r}: join it with another")
-        self.url, self._host, self._port = url, parts.hostname, parts.port or 80
+        self._tls = _trusted() if parts.scheme == "https" else None
+        self.url, self._host, self._port = url, parts.hostname, parts.port or (443 if self._tls else 80)
         self.in_flight = 0
         self.connections: set[NodeConnection] = set()
         self._idle: list[NodeConnection] = []
@@ -243,7 +246,8 @@ class NodePool:
         try:
             loop = asyncio.get_running_loop()
             make: Callable[[], NodeConnection] = lambda: NodeConnection(self)  # noqa: E731  # typed
-            opening = loop.create_connection(make, self._host, self._port)
+            name = self._host if self._tls else None
+            opening = loop.create_connection(make, self._host, self._port, ssl=self._tls, server_hostname=name)
             return (await asyncio.wait_for(opening, CONNECT_S))[1]
         except BaseException:
             self.in_flight -= 1
@@ -271,3 +275,12 @@ class NodePool:
         """End all, as the node is lost: what is in flight is made again elsewhere where that is safe."""
         for connection in list(self.connections):
             connection.transport.abort()
+
+
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """What nodes' certificates are checked by: the system's authorities, or those that SSL_CERT_FILE names."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -165,9 +165,13 @@ class Relays:
         self._number = 0
         self._idle: list[Pipe] = []
 
-    def may_open(self) -> bool:
-        """Whether there may be one more."""
-        return self._number < self.max_relays and may_relay()
+    def may_open(self, *transports: asyncio.BaseTransport) -> bool:
+        """Whether there may be one more, between these connections: they have no TLS."""
+        return (
+            self._number < self.max_relays
+            and may_relay()
+            and all(transport.get_extra_info("sslcontext") is None for transport in transports)
+        )
 
     def body_copy(self) -> BodyCopy | None:
         """What keeps a body; None where there are no files left for it."""
@@ -188,8 +192,8 @@ class Relays:
         files: list[int] = []
         try:
             for transport in (source, sink):
-                if transport.is_closing() or transport.get_extra_info("sslcontext") is not None:
-                    raise OSError("no plain connection")
+                if transport.is_closing():
+                    raise OSError("the connection has ended")
                 files.append(os.dup(transport.get_extra_info("socket").fileno()))
             relay = Relay(self, files[0], files[1], nbytes, owner, copy)
         except OSError:

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -20,6 +20,8 @@ from ...accounting.accounts import Accounts
 from ...api.caller import Identity
 from ...api.connections import Connections
 from ...api.identity import Tokens
+from ...api.tls import Certificate
+from ...api.tls_listener import TlsListener
 from ...models.model_store import public_name
 from ...session_ids import node_of
 from ...settings import Settings
@@ -53,9 +55,13 @@ class ClusterGateway:
 
     Args:
         controllers: the cluster's controller.
-        settings: those of a server, as far as they are about connections and tokens.
+        settings: those of a server, as far as they are about connections, the certificate and tokens.
+
+    Raises:
+        BadRequestError: the certificate does not do; one sentence.
 
     Attributes:
+        certificate: for TLS; None for plain HTTP.
         directory: of the nodes and models, as known now.
         connections, clients: of clients.
         now: seconds of time.monotonic, of the last second.
@@ -73,6 +79,7 @@ class ClusterGateway:
     def __init__(self, controllers: Controllers, settings: Settings) -> None:
         self._controllers, self.settings = controllers, settings
         self._tokens = Tokens(settings, Accounts(settings))
+        self.certificate = Certificate.of(settings)
         self.directory = Directory(-1, {}, {})
         self.connections = Connections(settings)
         self.clients: set[ClientConnection] = set()
@@ -97,7 +104,14 @@ class ClusterGateway:
         loop = asyncio.get_running_loop()
         await self.refresh()
         await self._tokens.start()
-        server = await loop.create_server(lambda: ClientConnection(self), sock=sock, backlog=1024)
+        make: Callable[[], ClientConnection] = lambda: ClientConnection(self)  # noqa: E731  # typed
+        listener: TlsListener | asyncio.Server
+        if self.certificate is None:
+            listener = await loop.create_server(make, sock=sock, backlog=1024)
+        else:
+            listener = TlsListener(
+                make, sock=sock, ssl=self.certificate.context, connections=self.connections, backlog=1024
+            )
         if ready is not None:
             ready.set()
         sweep_at = 0.0
@@ -110,11 +124,13 @@ class ClusterGateway:
                     sweep_at = now + 1
                     self._sweep(now)
         finally:
-            server.close()
+            listener.close()
             await self._finish()
             await self._tokens.stop()
             for client in list(self.clients):
                 client.transport.abort()
+            if isinstance(listener, TlsListener):
+                await listener.wait_closed()
             for pool in self._pools.values():
                 pool.break_all()
             self.relays.close()
@@ -131,6 +147,8 @@ class ClusterGateway:
                 await asyncio.sleep(FINISH_S)
 
     def _sweep(self, now: float) -> None:
+        if self.certificate is not None:
+            self.certificate.refresh()
         for client in list(self.clients):
             client.sweep(now)
         for pool in list(self._pools.values()):
