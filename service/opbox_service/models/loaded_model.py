@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
-from cachetools import LRUCache
 
 from opbox_ops.backend import Backend
 from opbox_protocol.datatypes import dtype_of
@@ -21,7 +19,6 @@ from ..carriers import NO_LIMIT, AnswerLimit
 from ..graph.ir import Graph
 from ..quota import Budget, MeteredBackend
 from ..task import Task, current
-from .batch_axis import keeps_examples
 from .batch_runs import BatchRuns, batch_sizes, runs_at_once
 from .batching import Batcher
 from .gradients import GradientRuns
@@ -29,11 +26,12 @@ from .inner_values import InnerValues
 from .known_requests import KnownRequests, RunForm
 from .model_config import ModelConfig
 from .model_files import ModelNetwork
-from .model_plans import KEPT_PLANS, ModelPlans, PlanKind
+from .model_plans import KEPT_PLANS, ModelPlans
 from .model_signature import ModelSignature, ServedTensor
 from .own_code import OwnCode
 from .request_queue import NO_WISHES, QueueWishes, WaitingRequest
 from .response_cache import AnswerKey, ResponseCache, check_repeats
+from .run_forms import RunForms
 from .statistics import ModelStatistics
 from .warmup import known_shapes, warmup_tensors
 
@@ -41,8 +39,6 @@ __all__ = ["LoadedModel"]
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Take: TypeAlias = "Callable[[dict[str, Array]], None]"
-KEPT_CHECKS = 64
-"""Number of answers to keep, for inner values and shapes that come again."""
 _numbers = itertools.count()
 
 
@@ -121,10 +117,11 @@ class LoadedModel:
         types = {one.name: np.dtype(dtype_of(one.datatype)) for one in self.inputs}
         self._tells_inside = config.inner_values
         self._gradients = GradientRuns(self._inner, self._plans, self._params, types, signature.labels, backend)
-        self._batched: LRUCache[tuple[Any, ...], bool] = LRUCache(KEPT_CHECKS)
-        self._lock = threading.Lock()
         self._axis = signature.batch_axis
         self._sizes = batch_sizes(config)
+        shapes = {name: tuple(array.shape) for name, array in self._params.items()}
+        largest = self._sizes[-1] if config.max_batch > 1 else None
+        self._forms = RunForms(signature, self._inner, shapes, largest)
         self.statistics: ModelStatistics = ModelStatistics() if beside is None else beside.statistics
         self.known_requests: KnownRequests = KnownRequests() if beside is None else beside.known_requests
         self.device = device
@@ -307,24 +304,7 @@ class LoadedModel:
         """Check an owner's request, and find out how it runs."""
         self._signature.check(tensors)
         self._inner.check("output", outputs, inside=self._opens_to(owner))
-        return self._checked_form(tensors, outputs)
-
-    def _checked_form(self, tensors: Mapping[str, Array], outputs: Sequence[str]) -> RunForm:
-        """How a request runs that has been checked."""
-        examples = self._signature.examples(tensors, alike=self._batcher is not None)
-        names = self._inner.needed(outputs)
-        alone = self._batcher is None or examples > self._sizes[-1] or not self._keeps_examples(names, tensors)
-        computed = self._inner.names_of(names)
-        return RunForm(
-            tuple(outputs),
-            examples,
-            alone,
-            () if alone else (names, *self._signature.shapes_of_one(tensors)),
-            self._inner.graph_of(names),
-            self._kind(names),
-            self._signature.forms(tensors),
-            tuple(computed.index(name) for name in outputs),
-        )
+        return self._forms.of(tensors, outputs)
 
     def warm_up(self, config: ModelConfig) -> None:
         """Compile a plan for each size of runs, where shapes are known, and run what the model's file asks for.
@@ -338,7 +318,7 @@ class LoadedModel:
                 like = known_shapes(self.inputs, self._axis, size)
                 if like is not None:
                     names = self._inner.needed(self.default_outputs)
-                    with self._plans.running(self._inner.graph_of(names), self._kind(names), like):
+                    with self._plans.running(self._inner.graph_of(names), self._forms.kind(names), like):
                         pass  # it is kept
         for warmup in config.warmup:
             for tensors in warmup_tensors(warmup, self.inputs, self._axis, sizes):
@@ -348,8 +328,8 @@ class LoadedModel:
     def _run_ahead(self, tensors: Mapping[str, Array]) -> None:
         """Run the network as for a request, which is nobody's."""
         examples = self._signature.examples(tensors, alike=self._batcher is not None)
-        if self._batcher is None or examples > self._sizes[-1]:
-            self._run(self._checked_form(tensors, self.default_outputs), tensors, lambda outputs: None, AnswerLimit())
+        if self._forms.is_alone(examples):
+            self._run(self._forms.of(tensors, self.default_outputs), tensors, lambda outputs: None, AnswerLimit())
             return
         nobody = WaitingRequest(
             "", tensors, examples, lambda outputs: None, lambda error: None, self.default_outputs, None, (), 0.0
@@ -420,22 +400,6 @@ class LoadedModel:
             return rows, [], []
         return rows, self._gradients.names(), list(self._signature.labels)
 
-    def _keeps_examples(self, names: tuple[str, ...], tensors: Mapping[str, Array]) -> bool:
-        """Whether all these values have the batch axis, so that they may be computed for several requests at once."""
-        if not names:
-            return True
-        key = (names, *self._signature.shapes_of_one(tensors))
-        with self._lock:
-            known = self._batched.get(key)
-        if known is None:
-            shapes = {name: tuple(array.shape) for name, array in self._params.items()}
-            shapes |= {one.name: tensors[one.name].shape for one in self.inputs}
-            batched = {one.name for one in self.inputs}
-            known = keeps_examples(self._inner.graph_of(names), shapes, batched, self._axis or 0)
-            with self._lock:
-                self._batched[key] = known
-        return known
-
     def _run(
         self,
         form: RunForm,
@@ -482,9 +446,6 @@ class LoadedModel:
                 entry.fail(error)
             else:
                 self.statistics.succeeded(entry.examples, begun - entry.since, ended - entry.since)
-
-    def _kind(self, names: tuple[str, ...]) -> PlanKind:
-        return PlanKind(names, inner=not self._inner.are_outputs(names))
 
     @property
     def graph(self) -> Graph:
