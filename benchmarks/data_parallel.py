@@ -26,6 +26,7 @@ import psutil
 
 import opbox as mx
 from opbox import dist
+from opbox_service.commands import groups
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 from networks import resnet
@@ -61,8 +62,12 @@ def dist_rank() -> int:
     return dist.group().rank if os.environ.get("OPBOX_DIST") else 0
 
 
-def train(network: str, steps: int, warm: int, batch: int, server: int | None) -> tuple[float, float]:
+def train(
+    network: str, steps: int, warm: int, batch: int, server: int | None, behind: bool = False
+) -> tuple[float, float]:
     """A worker's processor seconds and seconds for the steps after the first ones."""
+    if behind:
+        groups.MIN_BEGUN_BYTES = 1 << 62  # every sum begins when backward has ended
     kv = mx.kv.create("dist_sync")
     net, shape = NETWORKS[network]()
     mod = mx.mod.Module(net)
@@ -89,6 +94,21 @@ def train(network: str, steps: int, warm: int, batch: int, server: int | None) -
     return spent_s, time.perf_counter() - begun
 
 
+def compare_overlap(settings: tuple[Any, ...], workers: int, runs: int) -> None:
+    """Print seconds a step, and processor seconds of all workers, with sums that overlap backward and behind it."""
+    steps, ratios = settings[1], []
+    for run in range(runs):
+        took = {}
+        for behind in (False, True) if run % 2 else (True, False):
+            rows = dist.launch(train, (*settings, behind), workers=workers)
+            took[behind] = max(row[1] for row in rows) / steps
+            spent = sum(row[0] for row in rows) / steps
+            name = "behind" if behind else "overlapped"
+            print(f"{name}: {took[behind]:.3f} s a step, {spent:.3f} s of processor time", flush=True)
+        ratios.append(took[False] / took[True])
+    print(f"{settings[0]}: overlapped / behind: {statistics.median(ratios):.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--network", choices=NETWORKS, default="lenet")
@@ -98,13 +118,20 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--server", type=int, help="process id of the server of OPBOX_URL")
+    parser.add_argument(
+        "--overlap",
+        action="store_true",
+        help="compare seconds a step with those where sums begin when backward has ended",
+    )
     options = parser.parse_args()
+    settings = (options.network, options.steps, options.warm, options.batch, options.server)
+    if options.overlap:
+        compare_overlap(settings, options.workers, options.runs)
+        return
     rates: dict[int, list[float]] = {1: [], options.workers: []}
     for _ in range(options.runs):
         for count in rates:  # in turn, as other programs load the machine
-            rows = dist.launch(
-                train, (options.network, options.steps, options.warm, options.batch, options.server), workers=count
-            )
+            rows = dist.launch(train, settings, workers=count)
             images = count * options.steps * options.batch
             rates[count].append(1e6 * sum(spent for spent, _ in rows) / images)
             print(

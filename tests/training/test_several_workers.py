@@ -77,6 +77,12 @@ def test_workers_have_equal_weights_in_one_request_a_step(server: Live, token: N
         np.testing.assert_allclose(rows[0]["weights"][name], values, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+def test_a_sum_that_overlaps_with_backward_has_the_same_bits(token: None) -> None:
+    (overlapped, behind) = (dist.launch(workers.train_large, (least,), workers=2) for least in (1, 1 << 40))
+    assert [count for _, count in (*overlapped, *behind)] == [4, 4, 0, 0]
+    assert len({weights for weights, _ in (*overlapped, *behind)}) == 1
+
+
 def test_a_store_by_itself_is_mxnets(token: None) -> None:
     rows = dist.launch(workers.store, workers=2)  # each with an engine in its own process
     # The first worker's value; 1 + 1 + 2 + 1; 1 + 2; what was pushed stays; 3 - (1 + 1).

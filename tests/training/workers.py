@@ -12,6 +12,8 @@ import numpy as np
 
 import opbox as mx
 from opbox import dist
+from opbox_service.commands import groups
+from opbox_service.groups import BegunSum
 
 SAMPLES, FEATURES, BATCH = 48, 8, 8
 
@@ -62,6 +64,36 @@ def train(optimizer: str, epochs: int) -> dict[str, Any]:
     kv.barrier()
     values = {name: value.asnumpy() for name, value in mod.get_params()[0].items()}
     return {"hashes": hashes, "requests": requests, "weights": values, "rescale": mod._optimizer.rescale_grad}
+
+
+def train_large(least: int) -> tuple[str, int]:
+    """Steps with 12 MB of gradients whose sums begin in backward from `least` bytes on: the weights' hash, and of how
+    many sums that was so."""
+    groups.MIN_BEGUN_BYTES = least
+    begun: list[int] = []
+
+    class Counted(BegunSum):
+        def finish(self, check: Any) -> None:
+            super().finish(check)
+            begun.append(1)
+
+    groups.BegunSum = Counted  # type: ignore[misc]
+    kv = mx.kv.create("dist_sync")
+    net = mx.sym.Variable("data")
+    for layer in range(3):
+        net = mx.sym.Activation(mx.sym.FullyConnected(net, num_hidden=1000, name=f"fc{layer}"), act_type="tanh")
+    mod = mx.mod.Module(mx.sym.SoftmaxOutput(mx.sym.FullyConnected(net, num_hidden=3, name="last"), name="softmax"))
+    mod.bind([("data", (BATCH, 1000))], [("softmax_label", (BATCH,))])
+    mx.random.seed(0)
+    mod.init_params(mx.init.Xavier())
+    mod.init_optimizer(kv, "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    rng = np.random.RandomState(kv.rank)
+    labels = mx.nd.array(rng.randint(0, 3, BATCH).astype("f"))
+    batch = mx.io.DataBatch([mx.nd.array(rng.rand(BATCH, 1000))], [labels])
+    for _ in range(4):
+        mod.forward_backward(batch)
+        mod.update()
+    return digest(mod.get_params()[0]), len(begun)
 
 
 def store() -> list[Any]:

@@ -19,6 +19,7 @@ from ..checkpoint_store import Buffer
 from ..dataset_store import OwnersDatasets
 from ..executor import PROFILE_BYTES, BoundPlan, Profile, Watched
 from ..graph.ir import Graph
+from ..groups import BegunSum
 from ..quota import Allocation, Budget
 from ..stateless.graph_cache import GraphCache, is_shareable
 
@@ -197,6 +198,7 @@ class ArrayTable:
         profile: the times of its operators and commands; None while its program has not asked for any.
         silent: whether NumPy has been told to be silent about NaN and infinity while commands run.
         group_host: where groups of sessions listen, and their network, as 10.0.0.5/24; empty: they may not.
+        begun_sum: of the `all_reduce` behind the command at hand, which has begun already; None where none has.
         group_ports: where they may listen, as 20000-20099; empty: on any free port.
         use: makes another device the one of the commands that follow, by its name.
     """
@@ -232,6 +234,7 @@ class ArrayTable:
         self.on_report: OnReport = lambda steps, epoch, values: None
         self.use: Callable[[str], None] = _refuse_other
         self.group_host = self.group_ports = ""
+        self.begun_sum: BegunSum | None = None
         self._graphs = graphs
         self._owner = owner
         self._max_entries = max_entries

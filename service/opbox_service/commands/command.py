@@ -36,6 +36,10 @@ Attrs = Annotated[dict[str, Any], Field(description="The operator's parameters, 
 class Exchange(Protocol):
     """The tensors that came with a batch of commands, and the results that go back."""
 
+    @property
+    def following(self) -> TypedCommand | None:
+        """The command behind the one at hand; None behind the last one."""
+
     def tensor(self, name: str) -> np.ndarray[Any, Any]:
         """A tensor that came with the commands; BadRequestError when there is none of that name."""
 

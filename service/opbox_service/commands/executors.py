@@ -22,6 +22,7 @@ from ..stateless.inference import GraphReference
 from ..validation import InPieces
 from .array_table import ArrayEntry, ArrayTable, ExecutorEntry
 from .command import ID_END, Command, Exchange, Id, IdsByName, IdsOrNone
+from .groups import begin_sum
 
 __all__ = ["COMMANDS", "bind_entries", "recurring_run"]
 
@@ -169,7 +170,8 @@ class Backward(Command):
         if self.watch:
             self._run_watched(table, executor, heads)
         else:
-            executor.backward(heads, table.nodes_profile)
+            begin_sum(table, executor, exchange.following)
+            executor.backward(heads, table.nodes_profile, follower=table.begun_sum)
         table.steps += 1
 
     def _run_watched(self, table: ArrayTable, executor: BoundPlan, heads: Sequence[Array | None]) -> None:

@@ -7,20 +7,24 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from opbox_protocol.errors import BadRequestError, NotFoundError, QuotaError, UnsupportedError
+from opbox_ops.compute import Array
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, QuotaError, UnsupportedError
 
+from ..executor import BoundPlan
 from ..executor.allocation import allocate
-from ..groups import GroupAddress, Membership, all_reduce
-from ..task import away
+from ..groups import BegunSum, GroupAddress, Membership, all_reduce
+from ..task import away, current
 from ..validation import Expected, InPieces
 from .array_table import ArrayTable
-from .command import Command, Exchange, Id, Ids
+from .command import Command, Exchange, Id, Ids, TypedCommand
 
-__all__ = ["COMMANDS", "GroupEntry"]
+__all__ = ["COMMANDS", "GroupEntry", "abandon_sum", "begin_sum"]
 
 MAX_RANKS = 256
 MAX_GROUPS = 8
 """Maximum number of groups of a session; each has a socket for every other rank, twice."""
+MIN_BEGUN_BYTES = 8 << 20
+"""Minimum bytes of gradients whose sum begins before backward ends: of few buckets the last is most of the sum."""
 _REDUCIBLE = "fiuV"
 """Kinds of types that are added up: floats, integers and bfloat16."""
 
@@ -101,6 +105,7 @@ class AllReduce(Command):
     """Sum arrays over all ranks of a group into new arrays, with the same bits on each rank; waits for the others.
 
     Without arrays it is a barrier. All ranks must run it with arrays of the same shapes and types, in the same order.
+    Right behind a `backward`, the sum of large gradients begins before that has ended.
     """
 
     do: Literal["all_reduce"]
@@ -109,15 +114,15 @@ class AllReduce(Command):
     outputs: Ids = []
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
-        table.reserve(*self.outputs)
-        member = _member(table, self.group)
+        begun, table.begun_sum = table.begun_sum, None
+        if begun is not None:
+            with away() as check:
+                begun.finish(check)
+            for id, total in zip(self.outputs, begun.outputs, strict=True):
+                table.keep(id, total)
+            return
+        member, arrays = self.checked(table)
         backend = table.backend
-        arrays = [table.read(id) for id in self.arrays]
-        if len(arrays) != len(self.outputs):
-            raise BadRequestError(f"all_reduce: outputs: expected {len(arrays)} ids, got {len(self.outputs)}")
-        for id, array in zip(self.arrays, arrays, strict=True):
-            if np.dtype(array.dtype).kind not in _REDUCIBLE:
-                raise BadRequestError(f"all_reduce: array {id}: expected numbers, got {array.dtype}")
         sums = [allocate(backend, tuple(array.shape), array.dtype) for array in arrays]
         on_host = backend.device_type == "cpu"
         sources = arrays if on_host else [backend.get(array) for array in arrays]
@@ -128,6 +133,60 @@ class AllReduce(Command):
             if not on_host:
                 backend.write(total, target)
             table.keep(id, total)
+
+    def checked(self, table: ArrayTable) -> tuple[Membership, list[Array]]:
+        """The group's membership, and the arrays.
+
+        Raises:
+            MXNetError: the command does not fit.
+        """
+        table.reserve(*self.outputs)
+        member = _member(table, self.group)
+        arrays = [table.read(id) for id in self.arrays]
+        if len(arrays) != len(self.outputs):
+            raise BadRequestError(f"all_reduce: outputs: expected {len(arrays)} ids, got {len(self.outputs)}")
+        for id, array in zip(self.arrays, arrays, strict=True):
+            if np.dtype(array.dtype).kind not in _REDUCIBLE:
+                raise BadRequestError(f"all_reduce: array {id}: expected numbers, got {array.dtype}")
+        return member, arrays
+
+
+def begin_sum(table: ArrayTable, executor: BoundPlan, following: TypedCommand | None) -> None:
+    """Begin the sum behind a backward before that runs, as `table.begun_sum`, where it can be told when gradients end.
+
+    Args:
+        table: of the commands' device.
+        executor: runs backward.
+        following: the command behind it. One that does not fit fails in its own time.
+    """
+    if not isinstance(following, AllReduce) or table.backend.device_type != "cpu" or table.nodes_profile is not None:
+        return
+    if not executor.ready:
+        return
+    try:
+        member, arrays = following.checked(table)
+        if sum(int(array.nbytes) for array in arrays) < MIN_BEGUN_BYTES or not member.connected:
+            return
+        ends = [executor.gradient_ends.get(id(array), -1) for array in arrays]
+        if min(ends) < 0 or max(ends) == min(ends):
+            return
+        sums = [allocate(table.backend, tuple(array.shape), array.dtype) for array in arrays]
+    except MXNetError:
+        return
+    task = current()
+
+    def check() -> None:
+        if task is not None and task.stopped is not None:
+            raise task.stopped
+
+    table.begun_sum = BegunSum(member, arrays, sums, ends, check)
+
+
+def abandon_sum(table: ArrayTable, error: BaseException) -> None:
+    """End a sum that has begun, as an error has stopped the batch; the other ranks get the reason."""
+    begun, table.begun_sum = table.begun_sum, None
+    if begun is not None:
+        begun.abandon(error)
 
 
 def _member(table: ArrayTable, id: int) -> Membership:

@@ -56,6 +56,10 @@ class _LocalExchange:
         self.output: Any = None
         self.result: dict[str, Any] = {}
 
+    @property
+    def following(self) -> None:
+        """Nothing: each command is by itself."""
+
     def tensor(self, name: str) -> np.ndarray[Any, Any]:
         assert self._tensor is not None
         return self._tensor

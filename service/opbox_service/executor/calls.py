@@ -14,6 +14,7 @@ from opbox_protocol.errors import MXNetError, OutOfMemoryError
 
 from ..task import current
 from ..turns import NO_TURN
+from .gradient_ends import Follower
 from .profile import Profile
 
 __all__ = ["Call", "Calls", "at_node"]
@@ -52,6 +53,16 @@ class Calls:
                         task.check()
             except Exception as error:
                 raise at_node(error, self.nodes[self.calls.index(call)]) from error
+
+    def run_followed(self, follower: Follower) -> None:
+        """Run them; `follower` is told when its stops have been reached."""
+        begin = 0
+        for stop in follower.stops:
+            if stop > begin:
+                Calls(self.calls[begin:stop], self.nodes[begin:stop]).run()
+                begin = stop
+            follower.reached(stop)
+        Calls(self.calls[begin:], self.nodes[begin:]).run()
 
     def _run_timed(self, profile: Profile) -> None:
         task = current()

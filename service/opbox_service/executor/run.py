@@ -19,6 +19,7 @@ from opbox_protocol.errors import BadRequestError, ConflictError, ShapeError
 from ..task import NODES, checkpoint
 from .allocation import allocate
 from .calls import Call, Calls, at_node
+from .gradient_ends import Follower, ends_of
 from .inference import Inference
 from .monitored import backward_nodes, run_monitored
 from .placed_arrays import PlacedArrays, written_apart
@@ -180,6 +181,7 @@ class BoundPlan:
         """True if the last forward was an inference by the plan for it, which leaves nothing for backward."""
         self._seen: int | None = None
         """The parameters' version of the last inference."""
+        self._gradient_ends: dict[int, int] | None = None
         self.forwards = self.backwards = 0
         self.memory = Memory(
             int(self._arena.nbytes),
@@ -239,6 +241,7 @@ class BoundPlan:
         head_grads: Sequence[Array | None] = (),
         profile: Profile | None = None,
         monitor: Callable[[str, Array], None] | None = None,
+        follower: Follower | None = None,
     ) -> None:
         """Compute the gradients, into the arrays given for them; again and again after one forward.
 
@@ -251,6 +254,7 @@ class BoundPlan:
             profile: as of `forward`.
             monitor: called after each backward operator with each output's name, as of `backward_outputs`, and array,
                 which is valid during the call only.
+            follower: is told how many calls have ended; without monitor and profile, where `gradient_ends` has some.
 
         Raises:
             ConflictError: forward has not run.
@@ -273,8 +277,38 @@ class BoundPlan:
             array[...] = 0
         if monitor is not None:
             run_monitored(self.plan, self._backward, self._placed, self._monitored_context, monitor, backward=True)
+        elif follower is not None:
+            self._backward.run_followed(follower)
         else:
             self._backward.run(profile)
+
+    @property
+    def ready(self) -> bool:
+        """Whether backward may run."""
+        return self._ready
+
+    @property
+    def gradient_ends(self) -> dict[int, int]:
+        """By the id of a gradient's array, after how many calls of backward it is final; see `ends_of`.
+
+        Empty on a device that replays recorded calls.
+        """
+        if self._gradient_ends is None:
+            gradients = {str(name): array for (kind, name), array in self._external.items() if kind == "grad"}
+            ends: dict[str, int] = {}
+            if self._replays is None:
+                others = [array for (kind, _), array in self._external.items() if kind != "grad"]
+                ends = ends_of(gradients, others, self._backward_writes, self.plan.zero_grads)
+            self._gradient_ends = {id(gradients[name]): end for name, end in ends.items()}
+        return self._gradient_ends
+
+    @property
+    def _backward_writes(self) -> list[list[Array]]:
+        """The arrays that each call of backward writes."""
+        plan = self.plan
+        assert plan.memory is not None
+        steps = [step for t, step in enumerate(plan.steps) if t >= plan.forward_steps and t not in plan.memory.elided]
+        return [[array for array in self._placed.of(step.writes) if array is not None] for step in steps]
 
     @property
     def backward_outputs(self) -> list[str]:

@@ -5,6 +5,7 @@ No commands and no sessions here; `commands.groups` has the commands.
 
 from .addresses import GroupAddress
 from .all_reduce import all_reduce
+from .begun_sum import BegunSum
 from .membership import Membership
 
-__all__ = ["GroupAddress", "Membership", "all_reduce"]
+__all__ = ["BegunSum", "GroupAddress", "Membership", "all_reduce"]

@@ -4,7 +4,9 @@ A reduce-scatter and an all-gather, each in one exchange between all pairs: rank
 adds them up in the ranks' order, then sends the sum to all. Every rank sends and receives 2 (n - 1) / n of the arrays'
 bytes, as in a ring, in 2 messages instead of 2 (n - 1), and the order of a sum does not depend on the piece.
 
-Arrays are packed into buckets, so that a step's many small gradients are one message, and scratch is bounded.
+Arrays are exchanged in buckets, so that a step's many small gradients are one message, and scratch is bounded. They are
+sent from where they lie, and sums received where they are to be. The last array comes first: a network's last layers
+have their gradients first.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -22,65 +25,94 @@ from opbox_protocol.errors import BadRequestError
 
 from .membership import Membership
 
-__all__ = ["BUCKET_BYTES", "all_reduce"]
+__all__ = ["BUCKET_BYTES", "Bucket", "all_reduce", "buckets_of"]
 
-BUCKET_BYTES = 16 << 20
-"""Maximum bytes of a bucket; the scratch of an all-reduce is at most two."""
+BUCKET_BYTES = 4 << 20
+"""Maximum bytes of a bucket; the scratch of an all-reduce is one, rounded up."""
 _HEAD = struct.Struct("<Q24s")
 Array = npt.NDArray[Any]
 
 
+@dataclass(slots=True)
+class Bucket:
+    """Pieces of arrays that are exchanged together.
+
+    Attributes:
+        dtype: of all.
+        pieces: of one dimension, each with the place of its sum.
+        arrays: the numbers of the arrays that they are of.
+        size: elements of all pieces.
+    """
+
+    dtype: Any
+    pieces: list[tuple[Array, Array]] = field(default_factory=list)
+    arrays: list[int] = field(default_factory=list)
+    size: int = 0
+
+    def cut(self, begin: int, end: int) -> list[tuple[Array, Array]]:
+        """The pieces of the elements from `begin` to `end`."""
+        place, cut = 0, []
+        for source, target in self.pieces:
+            first, last = max(begin - place, 0), min(end - place, source.size)
+            if first < last:
+                cut.append((source[first:last], target[first:last]))
+            place += source.size
+        return cut
+
+
 def all_reduce(
-    member: Membership, arrays: Sequence[Array], outputs: Sequence[Array], check: Callable[[], None]
+    member: Membership,
+    arrays: Sequence[Array],
+    outputs: Sequence[Array],
+    check: Callable[[], None],
+    wait: Callable[[Bucket], None] | None = None,
 ) -> None:
     """Write the sums over all ranks of `arrays` to `outputs`.
 
     Args:
         member: this rank.
         arrays: the same number, shapes and types on all ranks.
-        outputs: contiguous arrays of these shapes and types.
+        outputs: contiguous arrays of these shapes and types, in other memory.
         check: raises what the call has been stopped with.
+        wait: called before a bucket is sent; returns when its arrays have their values, or raises.
 
     Raises:
         PeerLostError: a rank has ended.
         BadRequestError: the ranks have other arrays.
     """
     _check_same(member, arrays, check)
-    for dtype, pieces in _buckets(arrays, outputs):
-        count = sum(source.size for source, _ in pieces)
-        bucket = np.empty(count, dtype)
-        place = 0
-        for source, _ in pieces:
-            bucket[place : place + source.size] = source
-            place += source.size
+    for bucket in buckets_of(arrays, outputs):
+        if wait is not None:
+            try:
+                wait(bucket)
+            except BaseException as error:
+                member.break_off(f"its exchange was stopped: {error}")
+                raise
         _reduce(member, bucket, check)
-        place = 0
-        for _, target in pieces:
-            target[...] = bucket[place : place + target.size]
-            place += target.size
 
 
-def _buckets(arrays: Sequence[Array], outputs: Sequence[Array]) -> Iterator[tuple[Any, list[tuple[Array, Array]]]]:
-    """Pieces of arrays with their outputs' places, by type, as many as fit into a bucket."""
-    by_type: dict[Any, list[tuple[Array, Array]]] = {}
-    for array, output in zip(arrays, outputs, strict=True):
-        by_type.setdefault(array.dtype, []).append((array.reshape(-1), output.reshape(-1)))
-    for dtype, pairs in by_type.items():
+def buckets_of(arrays: Sequence[Array], outputs: Sequence[Array]) -> Iterator[Bucket]:
+    """Buckets of arrays and their outputs, by type, each as full as it may be; the last array comes first."""
+    by_type: dict[Any, list[int]] = {}
+    for number in reversed(range(len(arrays))):
+        by_type.setdefault(arrays[number].dtype, []).append(number)
+    for dtype, numbers in by_type.items():
         most = max(1, BUCKET_BYTES // dtype.itemsize)
-        bucket: list[tuple[Array, Array]] = []
-        free = most
-        for array, output in pairs:
+        bucket = Bucket(dtype)
+        for number in numbers:
+            array, output = np.ascontiguousarray(arrays[number]).reshape(-1), outputs[number].reshape(-1)
             begin = 0
             while begin < array.size:
-                end = min(array.size, begin + free)
-                bucket.append((array[begin:end], output[begin:end]))
-                free -= end - begin
+                end = min(array.size, begin + most - bucket.size)
+                bucket.pieces.append((array[begin:end], output[begin:end]))
+                bucket.arrays.append(number)
+                bucket.size += end - begin
                 begin = end
-                if not free:
-                    yield dtype, bucket
-                    bucket, free = [], most
-        if bucket:
-            yield dtype, bucket
+                if bucket.size == most:
+                    yield bucket
+                    bucket = Bucket(dtype)
+        if bucket.size:
+            yield bucket
 
 
 def _check_same(member: Membership, arrays: Sequence[Array], check: Callable[[], None]) -> None:
@@ -102,30 +134,43 @@ def _check_same(member: Membership, arrays: Sequence[Array], check: Callable[[],
             )
 
 
-def _reduce(member: Membership, bucket: Array, check: Callable[[], None]) -> None:
-    """Sum a bucket over all ranks, in place."""
+def _reduce(member: Membership, bucket: Bucket, check: Callable[[], None]) -> None:
+    """Sum a bucket over all ranks."""
     size, own, others = member.size, member.rank, member.others
     bounds = [bucket.size * rank // size for rank in range(size + 1)]
-    pieces = [bucket[begin:end] for begin, end in pairwise(bounds)]
-    received = {rank: np.empty(pieces[own].size, bucket.dtype) for rank in others}
+    pieces = [bucket.cut(begin, end) for begin, end in pairwise(bounds)]
+    count = bounds[own + 1] - bounds[own]
+    received = {rank: np.empty(count, bucket.dtype) for rank in others}
     member.exchange(
-        {rank: [_bytes(pieces[rank])] for rank in others}, {rank: [_bytes(received[rank])] for rank in others}, check
+        {rank: [_bytes(source) for source, _ in pieces[rank]] for rank in others},
+        {rank: [_bytes(received[rank])] for rank in others},
+        check,
     )
-    received[own] = pieces[own]
-    pieces[own][...] = _sum([received[rank] for rank in range(size)])
+    place = 0
+    for source, target in pieces[own]:
+        end = place + source.size
+        _add_up([source if rank == own else received[rank][place:end] for rank in range(size)], target)
+        place = end
     member.exchange(
-        {rank: [_bytes(pieces[own])] for rank in others}, {rank: [_bytes(pieces[rank])] for rank in others}, check
+        {rank: [_bytes(target) for _, target in pieces[own]] for rank in others},
+        {rank: [_bytes(target) for _, target in pieces[rank]] for rank in others},
+        check,
     )
 
 
-def _sum(arrays: Sequence[Array]) -> Array:
-    """The sum in this order; 16-bit floats are added up in float32 and rounded once."""
-    dtype = arrays[0].dtype
-    is_half = dtype.itemsize == 2 and dtype.kind not in "iu"
-    total = arrays[0].astype(np.float32 if is_half else dtype)
-    for array in arrays[1:]:
-        total += array.astype(np.float32) if is_half else array
-    return total.astype(dtype, copy=False)
+def _add_up(arrays: Sequence[Array], target: Array) -> None:
+    """Write the sum in this order to `target`; 16-bit floats are added up in float32 and rounded once."""
+    if target.dtype.itemsize == 2 and target.dtype.kind not in "iu":
+        total = arrays[0].astype(np.float32)
+        for array in arrays[1:]:
+            total += array.astype(np.float32)
+        target[...] = total
+    elif len(arrays) == 1:
+        target[...] = arrays[0]
+    else:
+        np.add(arrays[0], arrays[1], out=target)
+        for array in arrays[2:]:
+            target += array
 
 
 def _bytes(array: Array) -> memoryview:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 from opbox_protocol.errors import BadRequestError, PeerLostError
 
@@ -22,8 +23,12 @@ LOOK_S = 0.05
 """Seconds between two looks at whether the call has been stopped."""
 LAST_WORDS_S = 1.0
 MAX_LAST_WORDS = 4096
+VIEWS = 64
+"""Maximum number of arrays' pieces in one call of the system."""
 SILENCE_MS = 30_000
 """Milliseconds after which a machine that acknowledges nothing counts as gone."""
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.DefaultSelector)
+"""One for so few sockets and calls as an exchange has: it is made without a call of the system."""
 
 
 class Membership:
@@ -60,6 +65,11 @@ class Membership:
     def others(self) -> list[int]:
         """All other ranks."""
         return [rank for rank in range(self.size) if rank != self.rank]
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can exchange arrays now."""
+        return self._connections is not None and self._broken is None
 
     def connect(self, addresses: Sequence[str], timeout_s: float, check: Callable[[], None]) -> None:
         """Connect with all other ranks.
@@ -99,8 +109,8 @@ class Membership:
         """Send to and receive from other ranks at the same time.
 
         Args:
-            outgoing: for a rank, what is sent to it.
-            incoming: for a rank, where what it sends is written.
+            outgoing: for some ranks, what is sent to each.
+            incoming: for the same ranks, where what each sends is written.
             check: raises what the call has been stopped with.
 
         Raises:
@@ -110,13 +120,11 @@ class Membership:
         to_send = {rank: deque(view for view in views if view.nbytes) for rank, views in outgoing.items()}
         to_receive = {rank: deque(view for view in views if view.nbytes) for rank, views in incoming.items()}
         try:
-            with selectors.DefaultSelector() as selector:
-                for rank in sorted({*to_send, *to_receive}):
-                    _follow(selector, sockets[rank], rank, to_send.get(rank), to_receive.get(rank))
-                while selector.get_map():
-                    check()
-                    for key, events in selector.select(LOOK_S):
-                        rank = key.data
+            with _Selector() as selector:
+                waits = dict.fromkeys(sorted({*to_send, *to_receive}), 0)
+                ready = [(rank, selectors.EVENT_WRITE) for rank in waits]  # most often a socket takes it at once
+                while True:
+                    for rank, events in ready:
                         try:
                             if events & selectors.EVENT_READ:
                                 _receive(sockets[rank], to_receive[rank])
@@ -124,7 +132,13 @@ class Membership:
                                 _send(sockets[rank], to_send[rank])
                         except (OSError, EOFError) as error:
                             raise self._lost(rank, error) from error
-                        _follow(selector, sockets[rank], rank, to_send.get(rank), to_receive.get(rank))
+                        waits[rank] = _follow(
+                            selector, sockets[rank], rank, waits[rank], to_send[rank], to_receive[rank]
+                        )
+                    if not any(waits.values()):
+                        break
+                    check()
+                    ready = [(key.data, events) for key, events in selector.select(LOOK_S)]
         except PeerLostError:
             raise
         except BaseException as error:
@@ -213,25 +227,26 @@ def _follow(
     selector: selectors.BaseSelector,
     sock: socket.socket,
     rank: int,
-    sending: deque[memoryview] | None,
-    receiving: deque[memoryview] | None,
-) -> None:
-    """Have the selector wait for what is still to be done on a socket."""
+    before: int,
+    sending: deque[memoryview],
+    receiving: deque[memoryview],
+) -> int:
+    """Have the selector wait for what is still to be done on a socket; return that, `before` being what it was."""
     events = (selectors.EVENT_READ if receiving else 0) | (selectors.EVENT_WRITE if sending else 0)
-    known = sock in selector.get_map()
-    if not events and known:
+    if before and not events:
         selector.unregister(sock)
-    elif events and not known:
+    elif events and not before:
         selector.register(sock, events, rank)
-    elif events and selector.get_key(sock).events != events:
+    elif events != before:
         selector.modify(sock, events, rank)
+    return events
 
 
 def _receive(sock: socket.socket, places: deque[memoryview]) -> None:
     """Read what is there; EOFError at the connection's end."""
     with contextlib.suppress(BlockingIOError):
         while places:
-            count = sock.recv_into(places[0])
+            count = sock.recvmsg_into(list(islice(places, VIEWS)))[0]
             if not count:
                 raise EOFError
             _advance(places, count)
@@ -241,13 +256,15 @@ def _send(sock: socket.socket, pieces: deque[memoryview]) -> None:
     """Send what the socket takes."""
     with contextlib.suppress(BlockingIOError):
         while pieces:
-            _advance(pieces, sock.send(pieces[0]))
+            _advance(pieces, sock.sendmsg(list(islice(pieces, VIEWS))))
 
 
 def _advance(views: deque[memoryview], count: int) -> None:
-    """Take bytes that are done off the first view."""
-    rest = views[0][count:]
-    if rest.nbytes:
-        views[0] = rest
-    else:
+    """Take bytes that are done off the first views."""
+    while count:
+        first = views[0]
+        if count < first.nbytes:
+            views[0] = first[count:]
+            return
+        count -= first.nbytes
         views.popleft()

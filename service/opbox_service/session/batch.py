@@ -101,6 +101,12 @@ class Batch:
         """The tensors that came with it."""
         return self._tensors
 
+    @property
+    def following(self) -> TypedCommand | None:
+        """The command behind the one at hand; None behind the last one."""
+        commands, after = self.commands, self.position + 1
+        return None if isinstance(commands, BaseException) or after >= len(commands) else commands[after]
+
     def own_tensors(self, backend: Backend) -> None:
         """Copy the tensors, so that the request's buffer may go while the batch waits."""
         for name, tensor in self._tensors.items():

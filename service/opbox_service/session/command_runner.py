@@ -13,6 +13,7 @@ from opbox_protocol.errors import GoneError, MXNetError, OutOfMemoryError
 
 from ..commands import TypedCommand
 from ..commands.checkpoints import Checkpoint, CheckpointPlan, save
+from ..commands.groups import abandon_sum
 from ..commands.profiling import run_profiled
 from ..logs import Logger
 from .batch import Batch
@@ -110,6 +111,7 @@ class CommandRunner:
                         if watcher is not None:
                             watcher.ended()
                     except BaseException as error:
+                        abandon_sum(table, error)
                         if watcher is None and not isinstance(error, Exception):
                             raise  # an engine in one's own process, which somebody wants to end
                         if watcher is not None:
