@@ -12,8 +12,8 @@ BUSY, CALM = 0.8, 0.5
 """Shares of the controller's core above and below which reports come more rarely and more often."""
 LATE_S = 1.0
 """Seconds that a report waits to be read, above which reports come more rarely."""
-LATER, RARER, OFTENER = 1.5, 1.25, 0.9
-"""By what the seconds are multiplied when reports are read late, when the core is busy, and when it is calm.
+RARER, OFTENER = 1.25, 0.8
+"""By what the seconds are multiplied when the core is busy or reports are read late, and when it is calm.
 
 The band between BUSY and CALM is wider than one of these steps, so that no step brings the next one back.
 """
@@ -61,9 +61,7 @@ class ReportPace:
         self.behind += (behind - self.behind) * part
         if now - self.changed < self.report_s:  # not all nodes keep to the last change yet
             return
-        if self.behind > LATE_S:
-            factor = LATER
-        elif self.busy > BUSY:
+        if self.behind > LATE_S or self.busy > BUSY:
             factor = RARER
         else:
             factor = OFTENER if self.busy < CALM else 1.0
