@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from .documents import QUOTAS, NodeReport, OwnerQuotas, Shares
+from .quota_pools import Grant, QuotaPool, Shortage
 
-__all__ = ["Grant", "QuotaShares", "Shortage"]
+__all__ = ["UNLIMITED", "QuotaShares"]
 
 GRAINS = 8
 """A share that nobody presses for exceeds the use by the quota divided by this, at most."""
@@ -23,55 +23,6 @@ ANEW_REPORTS = 8
 DAY_S = 86400
 NOTHING: Mapping[str, float] = {}
 UNLIMITED = OwnerQuotas()
-
-
-@dataclass(slots=True)
-class Grant:
-    """One owner's share of one quota on one node.
-
-    Attributes:
-        share: as it was ordered last.
-        ceiling: the greatest that may be in force on the node, until it reports that `share` is.
-        used: as reported, and what is placed there and not reported yet.
-        number: of the orders with `share`.
-    """
-
-    share: float = 0
-    ceiling: float = 0
-    used: float = 0
-    number: int = 0
-
-    @property
-    def outstanding(self) -> float:
-        """What the owner may use there before the node hears anything new."""
-        return max(self.ceiling, self.used)
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """A share that cannot be raised now.
-
-    Attributes:
-        quota, limit: which, and the owner's whole.
-        used: of it, on all nodes.
-        final: whether it is used up, and not only shared out.
-    """
-
-    quota: str
-    limit: float
-    used: float
-    final: bool
-
-
-@dataclass(slots=True)
-class _Pool:
-    """One owner's shares of one quota on all nodes, and their sums."""
-
-    grants: dict[str, Grant] = field(default_factory=dict)
-    outstanding: float = 0
-    used: float = 0
-    spent: float = 0
-    scarce: bool = False
 
 
 class QuotaShares:
@@ -91,7 +42,7 @@ class QuotaShares:
     def __init__(self, usual: OwnerQuotas = UNLIMITED, owners: Mapping[str, OwnerQuotas] | None = None) -> None:
         self._usual = usual
         self._owners = dict(owners or {})
-        self._pools: dict[tuple[str, str], _Pool] = {}
+        self._pools: dict[tuple[str, str], QuotaPool] = {}
         self._by_node: dict[str, dict[str, None]] = {}
         self._unconfirmed: dict[str, dict[str, int]] = {}
         self._revision = 0
@@ -157,7 +108,7 @@ class QuotaShares:
                 if used > grant.share or not grant.share:
                     slack = self._slack(pool, quota, limits[quota] - needs[quota])
                     self._order(owner, node, pool, grant, min(used + slack, free), number)
-                self._use(pool, grant, used)
+                pool.use(grant, used)
         return None
 
     def give_back(self, owner: str, node: str, needs: Mapping[str, float]) -> None:
@@ -166,7 +117,7 @@ class QuotaShares:
             pool = self._pools.get((owner, quota))
             if pool is not None and node in pool.grants:
                 grant = pool.grants[node]
-                self._use(pool, grant, max(0, grant.used - need))
+                pool.use(grant, max(0, grant.used - need))
 
     # -- settling -----------------------------------------------------------------------------------------------
 
@@ -224,9 +175,9 @@ class QuotaShares:
                 unchanged = grant.used == amount and grant.ceiling == grant.share
                 if unchanged and active and not (anew or wanted or pool.scarce):
                     continue
-                self._confirm(pool, grant, report.orders)
+                pool.confirm(grant, report.orders)
                 if grant.used != amount:
-                    self._use(pool, grant, amount)
+                    pool.use(grant, amount)
                 slack = self._slack(pool, quota, limit) if active else 0
                 if wanted and quota == "sessions":
                     slack = max(slack, 1)
@@ -241,7 +192,7 @@ class QuotaShares:
         return woken
 
     def _wanted(
-        self, pool: _Pool, grant: Grant, quota: str, limit: float, slack: float, active: bool
+        self, pool: QuotaPool, grant: Grant, quota: str, limit: float, slack: float, active: bool
     ) -> tuple[float, float]:
         """The share that a grant should have, and by how much it may be greater."""
         free = limit - pool.outstanding - pool.spent
@@ -249,7 +200,7 @@ class QuotaShares:
         share = max(0, min(grant.used + (0 if pool.scarce else slack), max(free, 0) + grant.outstanding))
         return share, 0 if free < slack or not active else self._round(quota, limit / GRAINS)
 
-    def _slack(self, pool: _Pool, quota: str, limit: float) -> float:
+    def _slack(self, pool: QuotaPool, quota: str, limit: float) -> float:
         """What a share exceeds the use by: less, the more nodes the owner is on and the less is left."""
         unused = max(0, limit - pool.used - pool.spent)
         return self._round(quota, min(limit / GRAINS, unused / (len(pool.grants) + 1)))
@@ -315,47 +266,27 @@ class QuotaShares:
 
     # -- sums ---------------------------------------------------------------------------------------------------
 
-    def _grant(self, owner: str, quota: str, node: str) -> tuple[_Pool, Grant]:
+    def _grant(self, owner: str, quota: str, node: str) -> tuple[QuotaPool, Grant]:
         pool = self._pools.get((owner, quota))
         if pool is None:
-            pool = self._pools[owner, quota] = _Pool()
+            pool = self._pools[owner, quota] = QuotaPool()
         grant = pool.grants.get(node)
         if grant is None:
             grant = pool.grants[node] = Grant()
             self._by_node.setdefault(node, {})[owner] = None
         return pool, grant
 
-    def _order(self, owner: str, node: str, pool: _Pool, grant: Grant, share: float, number: int) -> None:
-        before = grant.outstanding
-        grant.share, grant.number = share, number
-        grant.ceiling = max(grant.ceiling, share)
-        pool.outstanding += grant.outstanding - before
+    def _order(self, owner: str, node: str, pool: QuotaPool, grant: Grant, share: float, number: int) -> None:
+        pool.order(grant, share, number)
         self._unconfirmed.setdefault(node, {})[owner] = number
         self._revision += 1
         self._revisions.setdefault(node, {})[owner] = self._revision
 
-    def _use(self, pool: _Pool, grant: Grant, used: float) -> None:
-        before = grant.outstanding
-        pool.used += used - grant.used
-        grant.used = used
-        pool.outstanding += grant.outstanding - before
-
-    def _confirm(self, pool: _Pool, grant: Grant, orders: int) -> None:
-        if orders >= grant.number and grant.ceiling != grant.share:
-            before = grant.outstanding
-            grant.ceiling = grant.share
-            pool.outstanding += grant.outstanding - before
-
     def _forget(self, key: tuple[str, str], node: str) -> None:
         pool = self._pools[key]
-        grant = pool.grants.pop(node, None)
-        if grant is not None:
-            pool.used -= grant.used
-            pool.outstanding -= grant.outstanding
-        if not pool.grants:
-            pool.used = pool.outstanding = 0
-            if not pool.spent:
-                del self._pools[key]
+        pool.remove(node)
+        if not (pool.grants or pool.spent):
+            del self._pools[key]
 
     def _drop_idle(self, owner: str, node: str) -> None:
         """Forget shares of nothing that the node knows to be nothing."""
@@ -418,7 +349,7 @@ class QuotaShares:
         for owner, quota, node, share, ceiling, used, number in state["grants"]:
             shares._grant(owner, quota, node)[0].grants[node] = Grant(share, ceiling, used, number)
         for owner, quota, outstanding, used, spent, scarce in state["sums"]:
-            pool = shares._pools.setdefault((owner, quota), _Pool())
+            pool = shares._pools.setdefault((owner, quota), QuotaPool())
             pool.outstanding, pool.used, pool.spent, pool.scarce = outstanding, used, spent, scarce
         shares._unconfirmed = {node: dict(rows) for node, rows in state["unconfirmed"].items()}
         return shares

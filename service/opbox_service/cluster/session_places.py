@@ -6,14 +6,15 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from ..owner_terms import LARGER_QUOTA
 from .documents import Demand, PlacedSession, Refused, SessionWish, Waiting, kind_of
 from .free_memory import DevicePlace, FreeMemory
 from .nodes import USUAL_BYTES, ClusterNode, PendingSession
 from .placement import MAX_OVERTAKEN, NEVER, WishLine, WishQueue
-from .quotas import QuotaShares, Shortage
+from .quota_pools import Shortage
+from .quotas import QuotaShares
 from .report_pace import ReportPace
 from .reserved_devices import ReservedDevices
+from .session_wishes import WISH_FIELDS, needs_of, no_device, quota_refusal, row_of, wish_of
 
 __all__ = ["ABANDONED_S", "Outcome", "SessionPlaces"]
 
@@ -21,7 +22,6 @@ ABANDONED_S = 30.0
 """Seconds after which a wish is forgotten that nobody asks for again."""
 CANDIDATES = 8
 """Number of devices among which the node with the shortest queue is chosen."""
-WISH_FIELDS = 6
 
 Outcome: TypeAlias = PlacedSession | Waiting | Refused
 
@@ -87,9 +87,9 @@ class SessionPlaces:
         elif self.memory.largest(wish.device) < max(wish.bytes, 1):
             self._drop(wish)
             self._refuse(wish, self._no_device(wish), now)
-        elif (shortage := self._shares.shortage(wish.owner, _needs(wish))) is not None:
+        elif (shortage := self._shares.shortage(wish.owner, needs_of(wish))) is not None:
             self._drop(wish)
-            self._refuse(wish, _quota_refusal(shortage), now)
+            self._refuse(wish, quota_refusal(shortage), now)
         if wish.id in self._placed:
             return self._settled(wish, self._placed[wish.id][1])
         if wish.id in self._refused:
@@ -189,7 +189,7 @@ class SessionPlaces:
         return (
             bool(self.memory.best(wish.device, needed) or self._without_sessions(wish))
             or self.memory.largest(wish.device) < max(wish.bytes, 1)
-            or self._shares.shortage(wish.owner, _needs(wish)) is not None
+            or self._shares.shortage(wish.owner, needs_of(wish)) is not None
         )
 
     def _serve_queue(self, device: str, now: float) -> None:
@@ -230,9 +230,9 @@ class SessionPlaces:
         """A place for a wish; None if no device has as much memory free now."""
         if self.memory.largest(wish.device) < max(wish.bytes, 1):
             return self._no_device(wish)
-        shortage = self._shares.shortage(wish.owner, _needs(wish))
+        shortage = self._shares.shortage(wish.owner, needs_of(wish))
         if shortage is not None:
-            return _quota_refusal(shortage)
+            return quota_refusal(shortage)
         needed, reserved = self._needed(wish), self._reserved.of(wish.id)
         if reserved is not None:
             place = DevicePlace(*reserved, self._nodes[reserved[0]].free(reserved[1]))
@@ -245,7 +245,7 @@ class SessionPlaces:
         shortage = None
         for place in places:
             node = self._nodes[place.node]
-            shortage = self._shares.admit(wish.owner, place.node, _needs(wish), node.number)
+            shortage = self._shares.admit(wish.owner, place.node, needs_of(wish), node.number)
             if shortage is None:
                 return self._promise(wish, node, place.device, now)
         return shortage
@@ -314,19 +314,8 @@ class SessionPlaces:
         return Waiting(position, waiting, self._pace.report_s, reason)
 
     def _no_device(self, wish: SessionWish) -> Refused:
-        largest = self.memory.largest(wish.device)
-        if not largest:
-            has = sorted({kind_of(device) for node in self._nodes.values() for device in node.info.devices})
-            reason = (
-                f"device: expected one that a node of the cluster has ({', '.join(has) or 'none'}), got "
-                f"{wish.device!r}, which no node that takes sessions has: ask for another, or join a node that has it"
-            )
-        else:
-            reason = (
-                f"bytes: expected at most {largest}, as the largest {wish.device} of the nodes that take sessions has, "
-                f"got {wish.bytes}: ask for less, or join a node with more"
-            )
-        return Refused(503, reason)
+        devices = (device for node in self._nodes.values() for device in node.info.devices)
+        return no_device(wish, self.memory.largest(wish.device), devices)
 
     def _refuse(self, wish: SessionWish, refused: Refused, now: float) -> None:
         self._asked.pop(wish.id, None)
@@ -337,7 +326,7 @@ class SessionPlaces:
         wish, placement, _ = self._placed.pop(wish_id)
         node = self._nodes.get(placement.node)
         if node is not None and node.withdraw(wish_id, wish.owner, placement.device) is not None:
-            self._shares.give_back(wish.owner, placement.node, _needs(wish))
+            self._shares.give_back(wish.owner, placement.node, needs_of(wish))
             self.show(node)
 
     # -- state --------------------------------------------------------------------------------------------------
@@ -346,9 +335,9 @@ class SessionPlaces:
         """All but nodes and shares, as JSON."""
         return {
             "queues": {device: queue.state() for device, queue in self._queues.items()},
-            "asked": [[*_row(wish), when] for wish, when in self._asked.values()],
+            "asked": [[*row_of(wish), when] for wish, when in self._asked.values()],
             "placed": [
-                [*_row(wish), place.node, place.url, place.device, place.shares, place.number, place.revision, when]
+                [*row_of(wish), place.node, place.url, place.device, place.shares, place.number, place.revision, when]
                 for wish, place, when in self._placed.values()
             ],
             "reserved": self._reserved.state(),
@@ -358,7 +347,7 @@ class SessionPlaces:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a state; the nodes are there already."""
-        self._asked.update((row[0], (_wish(row), row[-1])) for row in state["asked"])
+        self._asked.update((row[0], (wish_of(row), row[-1])) for row in state["asked"])
         wishes = {id: wish for id, (wish, _) in self._asked.items()}
         self._queues = {device: WishQueue.restored(row, wishes) for device, row in state["queues"].items()}
         self._reserved.restore(state["reserved"], wishes)
@@ -367,28 +356,6 @@ class SessionPlaces:
         self._risen = dict.fromkeys(state["risen"])
         for row in state["placed"]:
             *place, when = row[WISH_FIELDS:]
-            self._placed[row[0]] = _wish(row), PlacedSession(*place), when
+            self._placed[row[0]] = wish_of(row), PlacedSession(*place), when
         for id, status, reason, when in state["refused"]:
             self._refused[id] = Refused(status, reason), when
-
-
-def _row(wish: SessionWish) -> list[Any]:
-    return [wish.id, wish.owner, wish.device, wish.bytes, wish.after, list(wish.avoid)]
-
-
-def _wish(row: list[Any]) -> SessionWish:
-    id, owner, device, nbytes, after, avoid = row[:WISH_FIELDS]
-    return SessionWish(id, owner, device, nbytes, after, tuple(avoid))
-
-
-def _needs(wish: SessionWish) -> dict[str, float]:
-    """What a session needs of its owner's quotas; of time and undeclared memory, any."""
-    return {"sessions": 1, "memory_bytes": wish.bytes, "worker_seconds": 0}
-
-
-def _quota_refusal(shortage: Shortage) -> Refused:
-    reason = (
-        f"{shortage.quota}: expected at most {shortage.limit:g} of an owner on all nodes together, got "
-        f"{shortage.used:g} in use and more: end a session of yours, or {LARGER_QUOTA}"
-    )
-    return Refused(429, reason)
