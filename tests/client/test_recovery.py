@@ -138,6 +138,26 @@ def test_fit_goes_on_when_its_worker_is_killed(servers: list[Live], tmp_path: Pa
     assert accuracy[0] == accuracy[1] != [], "each step counts once"
 
 
+def test_a_callback_that_waits_for_a_lost_session_is_called_again(servers: list[Live], tmp_path: Path) -> None:
+    server = start(servers, tmp_path)
+    connection.use(HttpTransport(server.url, TOKENS["ann"]))
+    batches: list[int] = []
+
+    def wait(param: Any) -> None:
+        batches.append(param.nbatch)
+        mx.nd.waitall()
+        if batches.count(9) == 1 and param.nbatch == 9:
+            os.kill(server.workers()[0], signal.SIGKILL)
+
+    parameters, records = train(None, wait)
+    assert lost(records)[0] == 8
+    assert sorted(set(batches)) == list(range(ROWS // BATCH))
+    assert len(batches) - len(set(batches)) <= 1, "only that in which the loss was noticed, if any"
+    expected, _ = train(None, None)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(parameters[name], value, err_msg=name)
+
+
 def test_steps_whose_batches_are_on_the_server_are_lost(servers: list[Live], tmp_path: Path) -> None:
     server = start(servers, tmp_path)
     connection.use(HttpTransport(server.url, TOKENS["ann"]))

@@ -105,7 +105,8 @@ class BaseModule:
             monitor: a `Monitor` to install.
             checkpoint_every: have the server save the training every so many steps, and go on from there when the
                 session is lost (its worker has died, the server has been restarted): so many steps are lost at the
-                most, and a warning says how many. Not in MXNet. The server needs OPBOX_STATE_DIR.
+                most, and a warning says how many. A `batch_end_callback` that meets the loss is called again. Not in
+                MXNet. The server needs OPBOX_STATE_DIR.
             checkpoint_name: of that checkpoint, among the user's: trainings at the same time take different ones.
             progress: whether to show a bar with the time left, samples per second and metrics (plain lines where
                 standard error is no terminal); None for OPBOX_PROGRESS (1 or 0), and without it for a bar at a terminal
@@ -171,7 +172,7 @@ class BaseModule:
             eval_metric = metrics.create(eval_metric)
         recovery = None
         if checkpoint_every is not None:
-            recovery = TrainingRecovery(self, checkpoint_name, checkpoint_every, eval_metric)
+            recovery = TrainingRecovery(self, checkpoint_name, checkpoint_every, eval_metric, watch)
         reports = MetricReports(self)
         epochs = range(begin_epoch, num_epoch)
         bar = training_bar(progress, batch_end_callback, epochs, train_data)
@@ -260,8 +261,6 @@ class BaseModule:
                     if recovery is None:
                         raise
                     again, counts = recovery.recover(error)
-                    if watch is not None:
-                        watch.drop()
             next_batch = next(batches, None)
             if next_batch is not None:
                 attempt(recovery, partial(self.prepare, next_batch))
@@ -271,13 +270,13 @@ class BaseModule:
                 # Before the callbacks: one of them may reset the metric.
                 totals = attempt(recovery, eval_metric.get_global_name_value)
                 if watch is not None:
-                    watch.look()
+                    attempt(recovery, watch.look)
                 if reports is not None:
                     attempt(recovery, partial(reports.add, "Train", totals, epoch))
             if batch_end_callback is not None:
                 param = BatchEndParam(epoch=epoch, nbatch=nbatch, eval_metric=eval_metric, locals=locals())
                 for callback in listed(batch_end_callback):
-                    callback(param)
+                    attempt(recovery, partial(callback, param))
             nbatch += 1
         for name, value in totals:
             self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)

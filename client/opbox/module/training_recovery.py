@@ -12,6 +12,7 @@ from opbox_protocol.errors import MXNetError
 from ..kvstore import KVStore
 from ..ndarray import NDArray
 from ..recovery import Recovery
+from .nan_watch import OutputWatch
 from .repeated_steps import RepeatedSteps, can_repeat
 
 __all__ = ["TrainingRecovery", "attempt"]
@@ -39,19 +40,20 @@ class TrainingRecovery:
         module: a bound `Module` or `BucketingModule`.
         name, every: as of `Recovery`.
         metric: the training metric: what it has not been told of yet, it may lose.
+        watch: of the outputs, of which some may be lost too.
 
     Raises:
         AssertionError: another kind of module.
     """
 
-    def __init__(self, module: Any, name: str, every: int, metric: Any) -> None:
+    def __init__(self, module: Any, name: str, every: int, metric: Any, watch: OutputWatch) -> None:
         if not hasattr(module, "_parts"):
             raise AssertionError(
                 f"fit: checkpoint_every: expected a Module or a BucketingModule, got {type(module).__name__}: "
                 "leave it out"
             )
         self._module = module
-        self._metric = metric
+        self._metric, self._watched_outputs = metric, watch
         self._recovery = Recovery(name, every, module.logger)
         self._watched: tuple[int, int] | None = None
         self._saved: deque[tuple[int, Any]] = deque(maxlen=3)
@@ -147,6 +149,7 @@ class TrainingRecovery:
 
         _, names = recovery.recover(error, max(0, self._begun - recovery.steps) if begun else 0, repeats)
         self._go_back(names)
+        self._watched_outputs.drop()
         losses = self._metric.drop_lost()
         if batches is None:
             self._steps.forget(recovery.steps)
