@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from opbox_service.groups import GroupAddress, Membership
-from tests.contract.live import Got, Live, Session
+from tests.contract.live import Got, Live, Session, symbol, var
 
 SECRET = "5e" * 32
 
@@ -129,6 +129,56 @@ def test_the_end_of_a_rank_is_told_to_all(servers: list[Live], threads: ThreadPo
     alive = sessions[0].run({"do": "fetch", "id": 2, "as": "a"})  # the session itself goes on
     assert alive.tensors["a"].tolist() == [1, 1, 1]
     for session in sessions[:2]:
+        session.delete()
+
+
+WIDTH = 1200
+LAYERS = symbol(
+    var("x"),
+    var("w1"),
+    var("w2"),
+    ("FullyConnected", "fc1", {"num_hidden": str(WIDTH), "no_bias": "True"}, [0, 1]),
+    ("FullyConnected", "fc2", {"num_hidden": str(WIDTH), "no_bias": "True"}, [3, 2]),
+)
+BIND = (
+    {"do": "zeros", "ids": [10], "shape": [2, WIDTH], "dtype": "float32"},
+    {"do": "zeros", "ids": [11, 12, 13, 14], "shape": [WIDTH, WIDTH], "dtype": "float32"},
+    {
+        "do": "bind",
+        "id": 15,
+        "graph": LAYERS,
+        "args": {"x": 10, "w1": 11, "w2": 12},
+        "grads": {"w1": 13, "w2": 14},
+        "outputs": [16],
+    },
+    {"do": "forward", "executor": 15, "is_train": True},
+)
+BACKWARD = {"do": "backward", "executor": 15, "head_grads": [16]}
+SUM = {"do": "all_reduce", "group": 1, "arrays": [13, 14], "outputs": [17, 18]}
+"""Of 11 MB, so that it begins before `backward` has ended."""
+
+
+def test_a_sum_in_backward_ends_with_another_rank(servers: list[Live], threads: ThreadPoolExecutor) -> None:
+    sessions = group(servers, threads, 2)
+    waiting = threads.submit(sessions[0].run, *BIND, BACKWARD, SUM)
+    assert sessions[1].delete().status == 200
+    answer = waiting.result()
+    assert (answer.status, answer.header["detail"]["rank"]) == (424, 1), answer.header
+    assert answer.header["detail"]["command"] == len(BIND) + 1  # the all_reduce
+    again = sessions[0].run(BACKWARD, {"do": "fetch", "id": 10, "as": "a"})  # the session goes on
+    assert again.status == 200, again.header
+    sessions[0].delete()
+
+
+def test_a_backward_that_fails_ends_the_sum_in_it_on_all(servers: list[Live], threads: ThreadPoolExecutor) -> None:
+    sessions = group(servers, threads, 2)
+    waiting = threads.submit(sessions[1].run, *BIND, BACKWARD, SUM)
+    failed = sessions[0].run(*BIND, {**BACKWARD, "head_grads": []}, SUM)
+    assert (failed.status, failed.header["detail"]["command"]) == (400, len(BIND)), failed.header
+    answer = waiting.result()
+    assert (answer.status, answer.header["detail"]["rank"]) == (424, 0), answer.header
+    assert "rank 0 has ended: its exchange was stopped: head gradient of 'fc2_output' is missing" in answer.error
+    for session in sessions:
         session.delete()
 
 
