@@ -17,7 +17,7 @@ from opbox_service.cluster import ray_start
 from opbox_service.cluster.command import main
 from opbox_service.cluster.documents import OwnerQuotas, ReplicaReport
 from opbox_service.cluster.machine import gateway_variables
-from opbox_service.cluster.machine_record import MachineRecord, read_record, remove_record, write_record
+from opbox_service.cluster.machine_record import MachineRecord, check_no_head, read_record, remove_record, write_record
 from opbox_service.cluster.node_reports import Refusals, report_of
 from opbox_service.cluster.node_shares import NodeShares
 from opbox_service.cluster.owner_tokens import quotas_of, tokens_file, usual_quotas
@@ -92,16 +92,44 @@ def test_a_machine_without_a_cluster(
     assert "expected a cluster on this machine, got none" in capsys.readouterr().err
     record = MachineRecord("192.0.2.7:6379", "secret", 2**22, "http://192.0.2.7:8000")
     write_record(record)
-    assert (tmp_path / "cluster.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / f"cluster-{2**22}.json").stat().st_mode & 0o777 == 0o600
     assert read_record() == record
     assert main(["stop"]) == 1
     assert "expected process 4194304 of this machine's cluster, got none" in capsys.readouterr().err
     with pytest.raises(BadRequestError, match="got none"):
         read_record()
-    (tmp_path / "cluster.json").write_text("[]")
+    (tmp_path / "cluster-1.json").write_text("[]")
     assert main(["stop"]) == 1
     assert "expected the record of a cluster" in capsys.readouterr().err
     remove_record(1)
+    with pytest.raises(BadRequestError, match="got none"):
+        read_record()
+
+
+def test_one_machine_has_one_head_and_any_number_of_nodes(
+    ray_is_there: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPBOX_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("opbox_service.cluster.machine.check_ray", lambda: None)
+    program = [sys.executable, "-c", "import time; time.sleep(600)", "opbox"]
+    head, node = subprocess.Popen(program), subprocess.Popen(program)
+    try:
+        write_record(MachineRecord("192.0.2.7:6379", "secret", head.pid, "http://192.0.2.7:8000"))
+        write_record(MachineRecord("192.0.2.7:6379", "secret", node.pid))
+        assert read_record().pid == head.pid
+        assert main(["start", "--head"]) == 1
+        assert f"expected no head of yours on this machine, got one at http://192.0.2.7:8000 (process {head.pid})" in (
+            capsys.readouterr().err
+        )
+        remove_record(node.pid)
+        assert read_record().pid == head.pid
+        head.kill()
+        head.wait()
+        check_no_head()  # the record that it has left is nobody's
+    finally:
+        for process in (head, node):
+            process.kill()
+            process.wait()
 
 
 def test_a_stop_does_not_wait_for_a_process_whose_parent_has_not_looked(

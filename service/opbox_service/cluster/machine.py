@@ -22,7 +22,7 @@ from opbox_protocol.errors import NotReadyError
 
 from ..settings import SECRETS, Settings
 from .controller_options import ControllerOptions
-from .machine_record import MachineRecord, new_ray_token, remove_record, write_record
+from .machine_record import MachineRecord, check_no_head, new_ray_token, remove_record, write_record
 from .node_actor import CONTROLLER
 from .owner_tokens import tokens_file, usual_quotas
 from .ray_start import NAMESPACE, RayPorts, RayProcess, check_ray, connect, own_address, ray_environment
@@ -46,6 +46,7 @@ def start_head(settings: Settings, node_port: int, ports: RayPorts, cpus: int | 
         name: of this machine's node.
     """
     check_ray()
+    check_no_head()
     folder = cluster_folder(settings)
     tokens, new = tokens_file(settings, folder)
     token = os.environ.get("RAY_AUTH_TOKEN") or new_ray_token()
@@ -106,6 +107,7 @@ def join_cluster(address: str, host: str | None, node_port: int, ports: RayPorts
 def serve_on_ray(settings: Settings) -> None:
     """Serve on every node of the Ray cluster that this machine is in (`opbox serve --cluster auto`), until a signal."""
     check_ray()
+    check_no_head()
     folder = cluster_folder(settings)
     tokens, new = tokens_file(settings, folder)
     with _ended_by_signal() as ended:

@@ -1,6 +1,7 @@
 """What this machine knows of the cluster that it is in, so that `opbox cluster status` needs no arguments.
 
-One file of the user's own (0600), in the folder where servers leave their tokens: it has the token of Ray.
+One file of the user's own (0600) for each `opbox cluster` that runs, in the folder where servers leave their tokens: it
+has the token of Ray.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from pathlib import Path
 from opbox import token_store
 from opbox_protocol.errors import BadRequestError
 
-__all__ = ["MachineRecord", "new_ray_token", "read_record", "remove_record", "write_private", "write_record"]
+__all__ = [
+    "MachineRecord",
+    "check_no_head",
+    "new_ray_token",
+    "read_record",
+    "remove_record",
+    "write_private",
+    "write_record",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,34 +60,70 @@ def write_private(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
-def _path() -> Path:
-    return token_store.folder() / "cluster.json"
+def _path(pid: int) -> Path:
+    return token_store.folder() / f"cluster-{pid}.json"
 
 
 def write_record(record: MachineRecord) -> None:
     """Leave the record for other commands of this user."""
-    write_private(_path(), json.dumps(asdict(record)))
+    write_private(_path(record.pid), json.dumps(asdict(record)))
 
 
 def remove_record(pid: int) -> None:
-    """Remove the record of the process `pid`; that of another stays."""
-    with contextlib.suppress(BadRequestError):
-        if read_record().pid == pid:
-            _path().unlink(missing_ok=True)
+    """Remove the record of the process `pid`."""
+    _path(pid).unlink(missing_ok=True)
 
 
 def read_record() -> MachineRecord:
-    """Return the record of this machine's cluster.
+    """Return the record of this machine's cluster: of several `opbox cluster` that run here, the head's.
 
     Raises:
         BadRequestError: there is none.
     """
-    try:
-        return MachineRecord(**json.loads(_path().read_text()))
-    except FileNotFoundError:
+    records = _records()
+    if not records:
         raise BadRequestError(
             "opbox cluster: expected a cluster on this machine, got none: opbox cluster start --head starts one, "
             "opbox cluster join ADDRESS joins one"
-        ) from None
-    except (ValueError, TypeError, OSError) as error:
-        raise BadRequestError(f"{_path()}: expected the record of a cluster, got {error}: remove the file") from None
+        )
+    return max(records, key=lambda record: (_runs(record.pid), bool(record.url)))
+
+
+def check_no_head() -> None:
+    """Refuse a second head of this user's on this machine: the two would have the same state and tokens.
+
+    Raises:
+        BadRequestError: one runs.
+    """
+    for record in _records():
+        if record.url and _runs(record.pid):
+            raise BadRequestError(
+                f"opbox cluster: expected no head of yours on this machine, got one at {record.url} (process "
+                f"{record.pid}): opbox cluster stop ends it, opbox cluster join {record.address} adds a node to it"
+            )
+
+
+def _records() -> list[MachineRecord]:
+    records = []
+    for path in sorted(token_store.folder().glob("cluster-*.json")):
+        try:
+            records.append(MachineRecord(**json.loads(path.read_text())))
+        except FileNotFoundError:
+            continue
+        except (ValueError, TypeError, OSError) as error:
+            raise BadRequestError(f"{path}: expected the record of a cluster, got {error}: remove the file") from None
+    return records
+
+
+def _runs(pid: int) -> bool:
+    """Whether an `opbox cluster` runs as this process: a number may have come to another program since."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    try:
+        return b"opbox" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # a system without /proc
+        return True
