@@ -240,4 +240,4 @@ def _tracing_of(settings: Settings) -> OtlpTracing | None:
         raise BadRequestError(
             "OPBOX_OTLP_ENDPOINT: needs OpenTelemetry's SDK and exporter: pip install 'opbox-service[otel]'"
         ) from None
-    return OtlpTracing(settings.otlp_endpoint)
+    return OtlpTracing(settings.otlp_endpoint, settings.node)

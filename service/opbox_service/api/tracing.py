@@ -32,9 +32,11 @@ class OtlpTracing:
 
     Args:
         endpoint: the collector's base URL, as in "http://collector:4318".
+        node: this server's name in a cluster, which all its spans carry; "" outside of one.
     """
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, node: str = "") -> None:
+        self._of_node = {"opbox.node": node} if node else {}
         resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "opbox")})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")
@@ -52,7 +54,8 @@ class OtlpTracing:
             "url.path": path,
             "opbox.request_id": context.request_id,
         }
-        return RequestSpan(self._tracer, f"{method} {context.route.path}", self._propagator.extract(sent), attributes)
+        name, parent = f"{method} {context.route.path}", self._propagator.extract(sent)
+        return RequestSpan(self._tracer, name, parent, attributes, self._of_node)
 
     def close(self) -> None:
         """Send what is left."""
@@ -62,11 +65,14 @@ class OtlpTracing:
 class RequestSpan:
     """The span of one request: see `request_context.RequestTrace`."""
 
-    def __init__(self, tracer: Any, name: str, parent: Any, attributes: dict[str, str]) -> None:
-        self._tracer = tracer
+    def __init__(
+        self, tracer: Any, name: str, parent: Any, attributes: dict[str, str], of_node: dict[str, str]
+    ) -> None:
+        self._tracer, self._of_node = tracer, of_node
         self._begun = time.monotonic()
         self._offset_ns = time.time_ns() - time.monotonic_ns()
-        self._span = tracer.start_span(name, parent, SpanKind.SERVER, attributes, start_time=self._wall_ns(self._begun))
+        begun_ns = self._wall_ns(self._begun)
+        self._span = tracer.start_span(name, parent, SpanKind.SERVER, attributes | of_node, start_time=begun_ns)
         own = self._span.get_span_context()
         self.trace_id = f"{own.trace_id:032x}"
         self.span_id = f"{own.span_id:016x}"
@@ -94,7 +100,7 @@ class RequestSpan:
                 stages.append(("transfer", self._answered, ended))
             inside = set_span_in_context(span)
             for name, begun, end in stages:
-                child = self._tracer.start_span(name, inside, start_time=self._wall_ns(begun))
+                child = self._tracer.start_span(name, inside, attributes=self._of_node, start_time=self._wall_ns(begun))
                 child.end(self._wall_ns(end))
             span.set_attribute("http.response.status_code", context.status)
             span.set_attribute("opbox.owner", context.identity.owner)
