@@ -203,7 +203,8 @@ def test_a_model_that_is_loaded_again_and_unloaded(live: Live, root: Path) -> No
     values(send(live, "plain", head_of(x), x.tobytes()))
 
 
-def test_many_at_once_get_their_own_answers(live: Live) -> None:
+@pytest.mark.parametrize("model", ["plain", "batched"])
+def test_many_at_once_get_their_own_answers(live: Live, model: str) -> None:
     wrong: list[str] = []
 
     def ask(number: int) -> None:
@@ -211,7 +212,7 @@ def test_many_at_once_get_their_own_answers(live: Live) -> None:
         for i in range(20):
             x = rng.normal(size=(1 + number % 3, FEATURES)).astype(np.float32)
             id = f"{number}-{i}"
-            header, output = values(send(live, "plain", head_of(x, id=id), x.tobytes(), owner=["ann", "bob"][i % 2]))
+            header, output = values(send(live, model, head_of(x, id=id), x.tobytes(), owner=["ann", "bob"][i % 2]))
             if header["id"] != id or not np.allclose(output, output_of(x), atol=ROUNDING):
                 wrong.append(id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 from ..turns import Job, Turn, Turns
@@ -19,11 +20,18 @@ class GatheredRuns:
     Args:
         turns: in which runs are made that are not quick.
         after_run: called behind each.
+        answering: a block in which a quick one gives its answers.
     """
 
-    def __init__(self, turns: Turns, after_run: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        turns: Turns,
+        after_run: Callable[[], None] = lambda: None,
+        answering: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._turns = turns
         self._after_run = after_run
+        self._answering = answering
         self._batchers: dict[Batcher, None] = {}
 
     @property
@@ -41,7 +49,8 @@ class GatheredRuns:
             batcher, _ = self._batchers.popitem()
             if batcher.is_quick and self._turns.idle:  # so that nobody's turn is this one
                 if batcher.claim():
-                    batcher.run_quick()
+                    with self._answering():
+                        batcher.run_quick()
                     self._after_run()
                     if batcher.waiting:
                         self._batchers[batcher] = None

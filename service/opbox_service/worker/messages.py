@@ -19,6 +19,7 @@ From the worker:
     ready      it takes calls; or `failed`, with the reason
     answer     id, status, header_length, commands, size, segment, sessions, queue; times, where calls ran for long;
                problem, the exception of an internal error for the log; stages of a traced request
+    answers    answers: those of one run, whose bodies follow one another; a process for code sends none
     drop       segments, sessions, times: buffers of answers that are no more, and how long calls waited and ran
     account    ended, memory: sessions that ended, and what owners have on a device now where that changed
     reported   rows: what programs report of their trainings: owner, session, time, steps, epoch, values

@@ -10,6 +10,7 @@ the thread that ends the other batch answers it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -18,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,7 @@ from ..stages import Stages
 from ..task import Task, running
 from ..turns import Job, Turn, Turns
 from . import messages
+from .answer_bundle import AnswerBundle
 from .progress import Progress
 from .remote_checkpoints import RemoteCheckpoints
 from .remote_datasets import RemoteDatasets
@@ -109,7 +111,8 @@ class WorkerProcess:
         self._answers = Pool(shared=True, limit=settings.max_buffer_bytes, keep=settings.buffer_cache_bytes)
         self._lent: dict[int, LentAnswer] = {}
         self._turns = Turns(settings.threads)
-        self._gathered = GatheredRuns(self._turns, self._leave_if_lost)
+        self._bundle: AnswerBundle | None = None
+        self._gathered = GatheredRuns(self._turns, self._leave_if_lost, self._answers_together)
         self._tasks: dict[int, Task] = {}
         self._sessions_sent = 0
         self._memory_sent: dict[tuple[str, str], int] = {}
@@ -454,7 +457,9 @@ class WorkerProcess:
         if self._progress is None and (times := self._engine.device_times.take(REPORT_S)):
             message["times"] = times
         if size <= INLINE:
-            self._send(message, b"".join(response.parts))
+            body, bundle = b"".join(response.parts), self._bundle
+            if bundle is None or not bundle.take(message, body):
+                self._send(message, body)
             return
         memory = self._engine.ledger.of(owner, HOST)
         try:
@@ -475,6 +480,19 @@ class WorkerProcess:
         fds = () if segment.sent or segment.fd is None else (segment.fd,)
         segment.sent = True
         self._send(message, fds=fds)
+
+    @contextlib.contextmanager
+    def _answers_together(self) -> Iterator[None]:
+        """The block's answers that this thread gives leave in one message; a process for code sends each by itself."""
+        if self._progress is not None:
+            yield
+            return
+        bundle = self._bundle = AnswerBundle(self._send)
+        try:
+            yield
+        finally:
+            self._bundle = None
+            bundle.send()
 
     def _send(self, message: dict[str, Any], inline: bytes = b"", fds: tuple[int, ...] = ()) -> None:
         try:

@@ -368,6 +368,12 @@ class Worker:
             kind = header["kind"]
             if kind == "answer":
                 self._take_answer(header, inline, descriptor)
+            elif kind == "answers":
+                at = 0
+                for answer in header["answers"]:
+                    end = at + answer["size"]
+                    self._take_answer(answer, inline[at:end], descriptor)
+                    at = end
             elif kind in ("save", "load", "rows", "graph"):
                 self._requests.take(header, descriptor, self._owner_of(header))
             elif kind in ("move", "left"):
