@@ -104,4 +104,5 @@ def test_a_session_that_moves_sends_its_graph_no_second_time(start: Start, schem
     assert executor.forward()[0].shape == (2, 4)
     executor.outputs[0].wait_to_read()
     assert (router.graphs[1] == 0) == bool(scheme)
+    assert (router.received[1] < len(net.tojson())) == bool(scheme)
     router.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Iterator
@@ -14,9 +15,12 @@ from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, No
 from opbox_service.accounting.accounts import Accounts
 from opbox_service.models.model_store import Publication
 from opbox_service.models.object_models import ObjectModels
+from opbox_service.models.repository import ModelRepository
 from opbox_service.owner_files import folder_name
 from opbox_service.settings import Settings
+from opbox_service.store_threads import StoreThreads
 from opbox_service.stored_objects import StoredObjects
+from opbox_service.worker.model_publishing import ModelPublishing
 from tests.models.uploads import files
 
 FIRST, SECOND, THIRD = files(), files(2.0), files(3.0)
@@ -296,3 +300,24 @@ def test_a_full_disk_here_is_told_of(make: Make) -> None:
     (second._folders.path / folder_name("ann")).write_text("in the way")
     with pytest.raises(StorageError, match="no copy can be written here"):
         second.fetch("ann", "net", 1)
+
+
+def test_a_store_that_goes_away_before_a_version_is_loaded(make: Make) -> None:
+    """Whoever published it is told that it may be served later."""
+    models = make()
+
+    class Serving:
+        """Serves nothing: a server whose store goes away while it loads."""
+
+        repository = ModelRepository(None, models)
+
+        async def load(self, name: str) -> None:
+            objects_of(models).rest = 0
+            self.repository.find(name)
+
+    serving: Any = Serving()
+    publishing = ModelPublishing(serving, models, StoreThreads(), lambda *event, **fields: None)
+    with pytest.raises(NotReadyError, match=r"model 'net', version 1: stored, but not loaded .*: publish again then"):
+        asyncio.run(publishing.publish(ANN, FIRST))
+    objects_of(models).rest = None
+    assert copy_of(models, 1) == FIRST

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, UnsupportedError
+from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, NotReadyError, UnsupportedError
 
 from ..models.model_store import Buffer, FileModels, Publication, Stamps, no_published_model, public_name
 from ..store_threads import GoOn, StoreThreads
@@ -69,8 +69,14 @@ class ModelPublishing:
             )
             try:
                 await self._serving.load(full)
-            except Exception:
-                await self._run(publication, lambda go_on: store.remove(owner, name, number), writes=True)
+            except Exception as problem:
+                try:
+                    await self._run(publication, lambda go_on: store.remove(owner, name, number), writes=True)
+                except MXNetError:
+                    raise NotReadyError(
+                        f"model {name!r}, version {number}: stored, but not loaded ({problem}), and it cannot be "
+                        "removed now: servers may serve it once they reach the store: publish again then, or remove it"
+                    ) from problem
                 raise
             rest = await self._run(publication, lambda go_on: store.prune(owner, name), writes=True)
             models.forget_all_but(full, rest)
