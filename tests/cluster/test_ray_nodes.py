@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.cluster.model_load import Load
 from tests.cluster.ray_cluster import TOKENS, USUAL, Nodes, call, nodes_in, opened, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]
@@ -213,13 +214,21 @@ def test_a_node_without_the_token_is_refused(nodes: Nodes, tmp_path: Path) -> No
     assert len(nodes.ask("status")["nodes"]) == 3
 
 
-def test_a_drained_node_gets_nothing_new(nodes: Nodes) -> None:
+def test_a_drained_node_gets_nothing_new_and_no_request_to_its_model_fails(nodes: Nodes) -> None:
     from opbox_protocol.errors import NotFoundError
 
     with pytest.raises(NotFoundError, match="node 'z': expected a node of the cluster"):
         nodes.ask("drain", "z")
-    nodes.ask("drain", "b")
-    nodes.until_state("b", "drained")
+    with nodes.gateway() as gateway:
+        load = Load(gateway)
+        try:
+            load.more(50)
+            nodes.ask("drain", "b")
+            nodes.until_state("b", "drained")
+            load.more(50)
+        finally:
+            load.end()
+    assert load.cut == 0
     assert {nodes.place(number, nbytes=1 << 20).node for number in range(300, 308)} == {"a", "c"}
     for number in range(300, 308):
         nodes.ask("cancel", f"{number:032x}")
