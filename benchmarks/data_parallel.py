@@ -139,7 +139,7 @@ def main() -> None:
                 f"{images / max(took for _, took in rows):.0f} images/s",
                 flush=True,
             )
-    one, many = (statistics.median(rates[count]) for count in rates)
+    one, many = (statistics.median(rates[count]) for count in (1, options.workers))
     print(
         f"{options.network}, batch {options.batch} a worker: {one:.1f} and {many:.1f} us, efficiency {one / many:.2f}"
     )
