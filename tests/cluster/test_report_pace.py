@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from opbox_service.cluster.controller import LOST_S, PENDING_S, Controller
 from opbox_service.cluster.documents import NodeOrders, PlacedSession, Waiting
+from opbox_service.cluster.node_actor import NodeActor
 from opbox_service.cluster.report_pace import BUSY, LATE_S, MAX_REPORT_S, REPORT_S, ReportPace
 
 from .small_cluster import GIB, SmallCluster
@@ -145,3 +148,18 @@ def test_a_state_without_a_pace_is_that_of_a_calm_controller() -> None:
         del node["report_s"]
     restored = Controller.load(json.dumps(state).encode())
     assert restored.pace.report_s == restored.nodes["a"].report_s == REPORT_S
+
+
+def test_a_node_that_reports_rarely_notices_at_once_that_its_server_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPBOX_RUNTIME_DIR", str(tmp_path))
+    node = NodeActor("a", {}, "", "127.0.0.1")
+    node._joined, node._report_s = "http://127.0.0.1:1", 600.0
+    assert node._server.url is None
+
+    async def waited() -> None:
+        await asyncio.wait_for(node._until_due(), 300.0)
+
+    asyncio.run(waited())
+    assert node._report_s == REPORT_S, "until it hears otherwise"
