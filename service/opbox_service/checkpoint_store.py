@@ -77,7 +77,8 @@ def check_available(store: S | None) -> S:
     """Return the store; raise UnsupportedError without one."""
     if store is None:
         raise UnsupportedError(
-            "checkpoint: expected a server with a directory for them, got one without: set OPBOX_STATE_DIR"
+            "checkpoint: expected a server with a directory for them, got one without: set OPBOX_STATE_DIR, "
+            "or OPBOX_STORE_URL in a cluster"
         )
     return store
 

@@ -157,6 +157,18 @@ def test_new_owners_reach_all_nodes(nodes: Nodes) -> None:
         until(lambda url=url: call(url, "GET", "/v1/sessions", owner="cid")[0] == 200, "the new token is taken")
 
 
+def test_a_wrong_tokens_file_is_said_and_the_last_tokens_hold(nodes: Nodes) -> None:
+    text = nodes.tokens_file.read_text()
+    nodes.tokens_file.write_text(text[:-1])
+    try:
+        failure = until(lambda: nodes.ask("status")["tokens"], "the status says it")
+        assert failure.startswith(f"the last tokens hold: {nodes.tokens_file}: expected a JSON list of tokens")
+        assert call(nodes.status("b")["url"], "GET", "/v1/sessions")[0] == 200
+    finally:
+        nodes.tokens_file.write_text(text)
+    until(lambda: not nodes.ask("status")["tokens"], "the file is right again")
+
+
 def test_a_quota_holds_for_all_nodes_together(nodes: Nodes) -> None:
     import json
 

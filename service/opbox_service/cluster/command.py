@@ -140,6 +140,8 @@ def status(as_json: bool) -> None:
     ready = sum(node["state"] == "ready" for node in state["nodes"])
     waiting = sum(state["waiting"].values())
     write(COLUMNS, rows, f"{ready} node{'' if ready == 1 else 's'} ready, {waiting} sessions wait for a place")
+    if state.get("tokens"):
+        print(f"tokens: {state['tokens']}")
     for node in state["nodes"]:
         if node.get("failure"):
             print(f"{node['node']}: {node['failure']} (log: {node['log']})")

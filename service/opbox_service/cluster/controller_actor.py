@@ -104,6 +104,7 @@ class ControllerActor:
         self._members: dict[str, _Member] = {}
         self._saved, self._save_due = b"", 0.0
         self._tokens, self._tokens_time = "", -1
+        self._tokens_failure = ""
         self._scaling = Scaling(options.idle_s if options.every_node else float("inf"))
         self._tasks: set[asyncio.Task[None]] = set()
         self._work: asyncio.Task[None] | None = None
@@ -234,6 +235,7 @@ class ControllerActor:
         ]
         return {
             "pid": os.getpid(),
+            "tokens": self._tokens_failure,
             "nodes": [*members, *gone],
             "models": {model: list(nodes) for model, nodes in directory.models.items()},
             "waiting": {device: demand.sessions for device, demand in self._controller.demand().items()},
@@ -383,8 +385,9 @@ class ControllerActor:
                 text, self._tokens_time = path.read_text(), changed
                 try:
                     self._controller.set_quotas(self._usual, quotas_of(text, path, self._usual))
-                    self._tokens = text
+                    self._tokens, self._tokens_failure = text, ""
                 except BadRequestError as error:
+                    self._tokens_failure = f"the last tokens hold: {error}"
                     print(f"opbox cluster: the last tokens hold: {error}", flush=True)
 
     async def _save_when_due(self) -> None:

@@ -48,5 +48,8 @@ def delete(place: Place, call: Call, done: Done) -> None:
 
 def _store(place: Place) -> FileCheckpoints:
     if place.checkpoints is None:
-        raise UnsupportedError("checkpoints: expected a server with a directory for them: set OPBOX_STATE_DIR")
+        raise UnsupportedError(
+            "checkpoints: expected a server with a directory for them: set OPBOX_STATE_DIR, or "
+            "OPBOX_STORE_URL in a cluster"
+        )
     return place.checkpoints
