@@ -197,6 +197,7 @@ def test_without_a_directory_there_are_none(server: Live) -> None:
         answer = session.run(command)
         assert answer.status == 501
         assert answer.error.endswith(
-            "expected a server with a directory for them, got one without: set OPBOX_STATE_DIR"
+            "expected a server with a directory for them, got one without: set OPBOX_STATE_DIR, "
+            "or OPBOX_STORE_URL in a cluster"
         )
     assert server.call("GET", "/v1/checkpoints").status == 501
