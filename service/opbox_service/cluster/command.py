@@ -201,13 +201,14 @@ def _ask(method: str, *arguments: object) -> Any:
     """Ask the controller of this machine's cluster."""
     check_ray()
     from .machine import call_controller
-    from .ray_start import connect
+    from .ray_start import connect, reach
 
     if "ray" not in sys.modules:  # which reads the token's variables when it is imported
         if os.environ.get("RAY_ADDRESS"):
             connect("auto", os.environ.get("RAY_AUTH_TOKEN", ""))
         else:
             record = read_record()
+            reach(record.address)
             connect(record.address, record.ray_token)
     return call_controller(method, *arguments)
 

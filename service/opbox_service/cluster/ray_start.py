@@ -173,7 +173,7 @@ class RayProcess:
         """
         if ":" not in address:
             address = f"{address}:{RayPorts().first}"
-        _reach(address)
+        reach(address)
         self.address = address
         self._start(host, [f"--node-name={name}", f"--address={address}", *_cpus(cpus), *ports.options()])
 
@@ -258,7 +258,8 @@ def _cpus(number: int | None) -> list[str]:
     return [] if number is None else [f"--num-cpus={number}"]
 
 
-def _reach(address: str) -> None:
+def reach(address: str) -> None:
+    """Raise NotReadyError unless something listens at a head's address: Ray itself waits for minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
