@@ -76,7 +76,8 @@ $(PRETEND)/.ready: $(READY) constraints.txt .ci/pretend-gpu.txt
 	@touch $@
 
 PRETEND_PATH = PYTHONPATH=$(CURDIR)/tests/pretend_gpu/site:$(CURDIR)/$(PRETEND)/site
-PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py tests/contract/test_code_on_devices.py
+PRETEND_TESTS := tests/pretend_gpu tests/ops tests/contract/test_devices.py tests/contract/test_code_on_devices.py \
+  tests/service/test_device_sums.py
 
 test-gpu-pretend: $(PRETEND)/.ready  ## run the GPU's tests on a pretend GPU: real CuPy, kernels compiled by g++ (WHOLE=1: every row)
 	$(PRETEND_PATH) OPBOX_PRETEND_GPU=$(if $(WHOLE),whole,part) \

@@ -19,7 +19,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("protocol", "ops", "client", "service")
-OURS = re.compile(r"(opbox[\w-]*)(\[\w+\])?(.*)")
+OURS = re.compile(r"(opbox[\w-]*)(\[[\w-]+\])?(.*)")
 
 
 def project(part: str) -> dict[str, Any]:

@@ -144,6 +144,11 @@ class Settings(BaseSettings):
         description="Ports of group_host where sessions wait for the others, such as 20000-20099; empty: any free one.",
     )
 
+    group_nccl: bool = Field(
+        default=True,
+        description="Add up arrays of GPUs by NCCL where all sessions of a group can; 0: through the machine's memory.",
+    )
+
     page: bool = Field(default=True, description="Serve the page for browsers at /.")
 
     cluster: Literal["auto"] | None = Field(

@@ -58,7 +58,12 @@ def on_all(threads: ThreadPoolExecutor, sessions: Sequence[Session], *commands: 
 
 def group(servers: list[Live], threads: ThreadPoolExecutor, size: int) -> list[Session]:
     """Sessions that are connected, in turn on the servers."""
-    sessions = [servers[rank % len(servers)].session() for rank in range(size)]
+    return group_of([servers[rank % len(servers)].session() for rank in range(size)], threads)
+
+
+def group_of(sessions: list[Session], threads: ThreadPoolExecutor) -> list[Session]:
+    """The sessions, connected as the ranks of a group."""
+    size = len(sessions)
     addresses = [joined(session, rank, size) for rank, session in enumerate(sessions)]
     connected = on_all(threads, sessions, {"do": "connect_group", "id": 1, "addresses": addresses})
     assert [answer.status for answer in connected] == [200] * size, [answer.header for answer in connected]

@@ -181,6 +181,10 @@ def test_a_device_that_is_not_there_is_refused_at_the_start(isolation: str) -> N
             for ports in ("20000", "20099-20000", "0-9", "65000-70000", "http-https", "1-2-3")
         ),
         (
+            {"OPBOX_GROUP_NCCL": "maybe"},
+            "group_nccl: expected a valid boolean, unable to interpret input, got 'maybe'",
+        ),
+        (
             {"OPBOX_TOKEN_FILE": "/nowhere/token"},
             "/nowhere/token: expected a file of tokens, got none that can be read (No such file or directory)",
         ),

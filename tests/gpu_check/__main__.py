@@ -49,6 +49,7 @@ def stages() -> list[Stage]:
                 "not conformance and not image and not compose",
                 *(f"tests/contract/test_{name}.py" for name in ON_DEVICES),
                 "tests/client/test_foreign.py",
+                "tests/service/test_device_sums.py",
             ],
             90,
             ["smoke"],

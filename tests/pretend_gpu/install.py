@@ -41,7 +41,15 @@ def below() -> None:
 
 def above(cupy: Any) -> None:
     """After CuPy is imported: exchange its compiler and its generators."""
-    from .libraries import cublas_library, cublaslt_library, cudnn_library, cufft_library, factors, generators
+    from .libraries import (
+        cublas_library,
+        cublaslt_library,
+        cudnn_library,
+        cufft_library,
+        factors,
+        generators,
+        nccl_library,
+    )
 
     _compile_by_gcc()
     generators.replace(cupy)
@@ -52,6 +60,7 @@ def above(cupy: Any) -> None:
             "cublasLt": cublaslt_library.library_file,
             "cudnn": cudnn_library.library_file,
             "cufft": cufft_library.library_file,
+            "nccl": nccl_library.library_file,
         }
     )
 

@@ -12,7 +12,7 @@ import cupyx
 import cupyx.scipy.special
 import numpy as np
 
-from ..cuda import cublas, cublaslt, cufft, shared_libraries, stream_scratch
+from ..cuda import cublas, cublaslt, cufft, nccl, shared_libraries, stream_scratch
 from ..cuda.array_module import ArrayModule
 from ..cuda.random import NORMAL, UNIFORM, StreamPlace, draw, write_place
 from ..cudnn import library as cudnn
@@ -37,6 +37,7 @@ shared_libraries.prefer(cupy.cuda.runtime.runtimeGetVersion() // 1000)
 cublaslt.attach(cupy)
 cufft.attach(cupy)
 cudnn.attach(cupy)
+nccl.attach(cupy)
 
 
 class CupyStream:

@@ -1,4 +1,4 @@
-"""Finds and loads NVIDIA's libraries: cuBLAS, cuBLASLt, cuDNN, cuFFT, and the folder of NVRTC.
+"""Finds and loads NVIDIA's libraries: cuBLAS, cuBLASLt, cuDNN, cuFFT, NCCL, and the folder of NVRTC.
 
 A library is looked for in this order:
 
@@ -25,6 +25,7 @@ SONAMES = {
     "cublasLt": {13: "libcublasLt.so.13", 12: "libcublasLt.so.12"},
     "cudnn": {13: "libcudnn.so.9", 12: "libcudnn.so.9"},
     "cufft": {13: "libcufft.so.12", 12: "libcufft.so.11"},
+    "nccl": {13: "libnccl.so.2", 12: "libnccl.so.2"},
 }
 """The files of libraries by CUDA's major version, the newest first."""
 

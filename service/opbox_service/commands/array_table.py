@@ -200,6 +200,7 @@ class ArrayTable:
         group_host: where groups of sessions listen, and their network, as 10.0.0.5/24; empty: they may not.
         begun_sum: of the `all_reduce` behind the command at hand, which has begun already; None where none has.
         group_ports: where they may listen, as 20000-20099; empty: on any free port.
+        group_nccl: whether they may add up arrays of GPUs by NCCL.
         use: makes another device the one of the commands that follow, by its name.
     """
 
@@ -234,6 +235,7 @@ class ArrayTable:
         self.on_report: OnReport = lambda steps, epoch, values: None
         self.use: Callable[[str], None] = _refuse_other
         self.group_host = self.group_ports = ""
+        self.group_nccl = True
         self.begun_sum: BegunSum | None = None
         self._graphs = graphs
         self._owner = owner
@@ -260,7 +262,7 @@ class ArrayTable:
         other._recent_graphs, other._graphs_lock = self._recent_graphs, self._graphs_lock
         other.on_report, other.use, other.checkpoints = self.on_report, self.use, self.checkpoints
         other.datasets = self.datasets
-        other.group_host, other.group_ports = self.group_host, self.group_ports
+        other.group_host, other.group_ports, other.group_nccl = self.group_host, self.group_ports, self.group_nccl
         other._trusted = self._trusted
         tables = (self, *self._others, other)
         for table in tables:

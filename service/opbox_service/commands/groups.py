@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -12,7 +12,7 @@ from opbox_protocol.errors import BadRequestError, MXNetError, NotFoundError, Qu
 
 from ..executor import BoundPlan
 from ..executor.allocation import allocate
-from ..groups import BegunSum, GroupAddress, Membership, all_reduce
+from ..groups import BegunSum, DeviceSums, GroupAddress, Membership, agree, all_reduce, exchange_sums
 from ..task import away, current
 from ..validation import Expected, InPieces
 from .array_table import ArrayTable
@@ -34,13 +34,15 @@ class GroupEntry:
 
     Attributes:
         member: the membership.
+        on_devices: its sums on GPUs.
     """
 
-    __slots__ = ("member",)
+    __slots__ = ("member", "on_devices")
     kind = "a group"
 
     def __init__(self, member: Membership) -> None:
         self.member = member
+        self.on_devices = DeviceSums(member)
 
     def drop(self) -> int:
         """Leave the group. Returns 0: it has no memory that stays."""
@@ -124,15 +126,33 @@ class AllReduce(Command):
         member, arrays = self.checked(table)
         backend = table.backend
         sums = [allocate(backend, tuple(array.shape), array.dtype) for array in arrays]
-        on_host = backend.device_type == "cpu"
-        sources = arrays if on_host else [backend.get(array) for array in arrays]
-        targets = sums if on_host else [np.empty(array.shape, array.dtype) for array in sources]
-        with away() as check:
-            all_reduce(member, sources, targets, check)
-        for id, target, total in zip(self.outputs, targets, sums, strict=True):
-            if not on_host:
-                backend.write(total, target)
+        if backend.device_type == "cpu":
+            with away() as check:
+                all_reduce(member, arrays, sums, check)
+        else:
+            self._on_devices(table, member, arrays, sums)
+        for id, total in zip(self.outputs, sums, strict=True):
             table.keep(id, total)
+
+    def _on_devices(self, table: ArrayTable, member: Membership, arrays: list[Array], sums: list[Any]) -> None:
+        """Sum arrays of a GPU: by NCCL where all ranks can, or through the machine's memory."""
+        backend, on_devices = table.backend, _entry(table, self.group).on_devices
+        with backend.scope():
+            sources = [backend.xp.ascontiguousarray(array).reshape(array.shape) for array in arrays]
+        offers = table.group_nccl and on_devices.can(backend, arrays)
+        with away() as check:
+            if agree(member, arrays, offers, check) and on_devices.sum(backend, sources, sums, check):
+                return
+        try:
+            hosts = [backend.get(array) for array in sources]
+            totals = [np.empty(array.shape, array.dtype) for array in hosts]
+        except BaseException as error:  # the others have been told that these arrays come
+            member.break_off(f"its arrays do not come: {error}")
+            raise
+        with away() as check:
+            exchange_sums(member, hosts, totals, check)
+        for total, result in zip(totals, sums, strict=True):
+            backend.write(result, total)
 
     def checked(self, table: ArrayTable) -> tuple[Membership, list[Array]]:
         """The group's membership, and the arrays.
@@ -190,9 +210,13 @@ def abandon_sum(table: ArrayTable, error: BaseException) -> None:
 
 
 def _member(table: ArrayTable, id: int) -> Membership:
+    return _entry(table, id).member
+
+
+def _entry(table: ArrayTable, id: int) -> GroupEntry:
     entry = table.holder_of(id).entries().get(id)
     if isinstance(entry, GroupEntry):
-        return entry.member
+        return entry
     got = "nothing" if entry is None else entry.kind
     raise NotFoundError(
         f"group {id}: expected one joined in this session, got {got}: who has lost a session has left its groups"

@@ -25,11 +25,13 @@ from opbox_protocol.errors import BadRequestError
 
 from .membership import Membership
 
-__all__ = ["BUCKET_BYTES", "Bucket", "all_reduce", "buckets_of"]
+__all__ = ["BUCKET_BYTES", "Bucket", "agree", "all_reduce", "buckets_of", "exchange_sums"]
 
 BUCKET_BYTES = 4 << 20
 """Maximum bytes of a bucket; the scratch of an all-reduce is one, rounded up."""
 _HEAD = struct.Struct("<Q24s")
+_OFFER = 1 << 63
+"""Bit of a round's number: the rank can add up these arrays on its GPU."""
 Array = npt.NDArray[Any]
 
 
@@ -80,7 +82,18 @@ def all_reduce(
         PeerLostError: a rank has ended.
         BadRequestError: the ranks have other arrays.
     """
-    _check_same(member, arrays, check)
+    agree(member, arrays, False, check)
+    exchange_sums(member, arrays, outputs, check, wait)
+
+
+def exchange_sums(
+    member: Membership,
+    arrays: Sequence[Array],
+    outputs: Sequence[Array],
+    check: Callable[[], None],
+    wait: Callable[[Bucket], None] | None = None,
+) -> None:
+    """What `all_reduce` does when the ranks agree."""
     for bucket in buckets_of(arrays, outputs):
         if wait is not None:
             try:
@@ -115,23 +128,39 @@ def buckets_of(arrays: Sequence[Array], outputs: Sequence[Array]) -> Iterator[Bu
             yield bucket
 
 
-def _check_same(member: Membership, arrays: Sequence[Array], check: Callable[[], None]) -> None:
-    """Wait for all ranks, and compare what they bring: with other arrays they would wait for each other for ever."""
-    text = repr([(array.shape, array.dtype.str) for array in arrays])
+def agree(member: Membership, arrays: Sequence[Any], offers: bool, check: Callable[[], None]) -> bool:
+    """Wait for all ranks, and compare what they bring: with other arrays they would wait for each other for ever.
+
+    Args:
+        member, arrays, check: as of `all_reduce`; the arrays may be on a GPU.
+        offers: whether this rank can add them up on its GPU.
+
+    Returns:
+        whether all ranks can.
+
+    Raises:
+        PeerLostError: a rank has ended.
+        BadRequestError: the ranks have other arrays.
+    """
+    text = repr([(tuple(array.shape), array.dtype.str) for array in arrays])
     member.rounds += 1
-    head = _HEAD.pack(member.rounds, hashlib.sha256(text.encode()).digest()[:24])
+    digest = hashlib.sha256(text.encode()).digest()[:24]
+    head = _HEAD.pack(member.rounds | offers * _OFFER, digest)
     others = member.others
     heads = {rank: bytearray(_HEAD.size) for rank in others}
     member.exchange(
         {rank: [memoryview(head)] for rank in others}, {rank: [memoryview(heads[rank])] for rank in others}, check
     )
     for rank in others:
-        if heads[rank] != head:
+        rounds, others_digest = _HEAD.unpack(heads[rank])
+        offers = offers and bool(rounds & _OFFER)
+        if (rounds & ~_OFFER, others_digest) != (member.rounds, digest):
             member.break_off("its arrays are not those of the others")
             raise BadRequestError(
                 f"all_reduce: expected the same arrays on all ranks, in the same order, got others on rank {rank} than "
                 f"on rank {member.rank}"
             )
+    return offers
 
 
 def _reduce(member: Membership, bucket: Bucket, check: Callable[[], None]) -> None:

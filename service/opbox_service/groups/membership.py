@@ -56,6 +56,7 @@ class Membership:
         self._secret, self._reachable = secret, address
         self._connections: PeerConnections | None = None
         self._broken: PeerLostError | None = None
+        self._endings: list[Callable[[], None]] = []
         listener = address.listen(2 * size)
         listener.setblocking(False)
         self._listener: socket.socket | None = listener
@@ -145,6 +146,37 @@ class Membership:
             self.break_off(f"its exchange was stopped: {error}")
             raise
 
+    def look(self, timeout_s: float = 0.0) -> None:
+        """Look for a rank that has ended, while nothing is exchanged with it here.
+
+        Args:
+            timeout_s: seconds to wait for one.
+
+        Raises:
+            PeerLostError: one has, now or earlier; names it.
+        """
+        connections = self._connections
+        if self._broken is not None or connections is None:
+            self._sockets()  # says why
+            return
+        with _Selector() as selector:
+            try:
+                for rank, channels in connections.by_rank.items():
+                    selector.register(channels[LAST_WORDS], selectors.EVENT_READ, rank)
+            except ValueError:  # closed by another thread, which has left
+                self._sockets()
+                return
+            ready = selector.select(timeout_s)
+        if ready:
+            self._sockets()
+            raise self._lost(ready[0][0].data, EOFError())
+
+    def when_left(self, ending: Callable[[], None]) -> None:
+        """Call `ending` when this rank leaves, for whatever reason; at once when it has left."""
+        self._endings.append(ending)
+        if self._broken is not None:
+            self._end()
+
     def break_off(self, reason: str) -> None:
         """Leave in the middle of an exchange, which nobody can continue; the others get the reason."""
         if self._broken is None:
@@ -202,6 +234,22 @@ class Membership:
             detail={"rank": lost},
         )
         connections, self._connections = self._connections, None
+        try:
+            self._tell(connections, lost, reason)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Call what `when_left` has, each once."""
+        while self._endings:
+            try:
+                ending = self._endings.pop()
+            except IndexError:  # another thread has the last one
+                return
+            ending()
+
+    def _tell(self, connections: PeerConnections | None, lost: int, reason: str) -> None:
+        """Close the connections, with last words."""
         if connections is None:
             return
         words = json.dumps({"rank": lost, "reason": reason[: MAX_LAST_WORDS // 8]}).encode() + b"\n"

@@ -143,6 +143,7 @@ class ServerSession:
             table.datasets = OwnersDatasets(datasets, owner) if datasets is not None else None
             table.on_report = self._report
             table.group_host, table.group_ports = settings.group_host, settings.group_ports
+            table.group_nccl = settings.group_nccl
         self._runner = CommandRunner(id, self.devices, code_policy.watcher)
         self._stopping = False
         self.created = time.time()

@@ -33,9 +33,11 @@ _SIGNATURES = {
     "cublasSetMathMode": "pi",
     "cublasGemmStridedBatchedEx": f"piiiiip{_MATRIX}{_MATRIX}p{_MATRIX}iii",
 }
-_C = {"p": "void *", "i": "int ", "q": "long long "}
+_C = {"p": "void *", "i": "int ", "q": "long long ", "u": "Bytes128 "}
+_PASSED = {"i": "", "u": "(long long)&"}
 _HEAD = """
 #include <cstdint>
+struct Bytes128 { char bytes[128]; };
 extern "C" {
 struct PyObject;
 int PyGILState_Ensure();
@@ -57,10 +59,10 @@ def _text(signatures: dict[str, str]) -> str:
     for place, (name, kinds) in enumerate(signatures.items()):
         declared = ", ".join(f"{_C[kind]}a{k}" for k, kind in enumerate(kinds))
         form = "".join("i" if kind == "i" else "L" for kind in kinds)
-        passed = ", ".join(f"a{k}" if kind == "i" else f"(long long)a{k}" for k, kind in enumerate(kinds))
+        passed = "".join(f", {_PASSED.get(kind, '(long long)')}a{k}" for k, kind in enumerate(kinds))
         parts.append(
             f"int {name}({declared}) {{\n  int state = PyGILState_Ensure();\n"
-            f'  PyObject *r = PyObject_CallFunction(targets[{place}], "({form})", {passed});\n'
+            f'  PyObject *r = PyObject_CallFunction(targets[{place}], "({form})"{passed});\n'
             f"  int status = r ? (int)PyLong_AsLong(r) : {_INTERNAL};\n  if (r) Py_DecRef(r);\n"
             "  PyGILState_Release(state);\n  return status;\n}\n"
         )
@@ -127,7 +129,8 @@ def library_file() -> str:
 
 
 def callback_library(signatures: dict[str, str], functions: Sequence[Callable[..., int]]) -> str:
-    """The file of a library whose functions call these; its signatures by name: p a pointer, i an int, q 64 bits."""
+    """The file of a library whose functions call these; its signatures by name: p a pointer, i an int, q 64 bits, u
+    128 bytes, of which it gets the address."""
     path = str(shared_library(_text(signatures), ("-O1",)))
     library = ctypes.PyDLL(path)
     library.pretend_set.argtypes = [ctypes.c_int, ctypes.py_object]
