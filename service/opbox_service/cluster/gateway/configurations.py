@@ -39,8 +39,6 @@ def haproxy_configuration(nodes: Mapping[str, str], port: int = 8000) -> str:
     places = _places(nodes)
     lines = [
         f"# Routes by the node in a session's id (below {_PATHS}).",
-        "global",
-        "    maxconn 20000",
         "defaults",
         "    mode http",
         "    timeout connect 5s",
