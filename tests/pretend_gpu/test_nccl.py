@@ -247,7 +247,9 @@ def test_arrays_that_do_not_come_from_the_gpu(library: Any, start: Start, monkey
     def refuse(backend: Any, array: Any) -> Any:
         raise MemoryError("no memory for the arrays")
 
-    monkeypatch.setattr(type(backend_for("gpu:0").for_session()), "get", refuse)
+    backend = backend_for("gpu:0").for_session()
+    backend.close()
+    monkeypatch.setattr(type(backend), "get", refuse)
     workers = start("gpu:0", "cpu")
     first, second = (workers.begin(rank, values(rank)) for rank in range(2))
     with pytest.raises(PeerLostError, match="rank 0 has ended: its arrays do not come: no memory for the arrays"):

@@ -31,6 +31,8 @@ def backends(*names: str) -> list[Any]:
     except UnsupportedError:
         pytest.skip("needs a second GPU")
     if nccl.offer_on(queues[0]) is None:
+        for queue in queues:
+            queue.close()
         pytest.skip("needs the library of nvidia-nccl")
     return queues
 
