@@ -210,12 +210,12 @@ def test_the_fastest_is_found_among_both_and_read_from_disk(gpu: Any) -> None:
     chosen = choice_of(asked)
     assert chosen is not None
     assert not chosen.best.is_product
-    before = gpu.state.used[0]
+    before, of_others = gpu.state.used[0], set(cublas._apart)
     search.ask(chosen)
     assert search.settle(60)
     assert chosen.is_measured
     assert chosen.best.is_product
-    assert not cublas._apart, "the measurement's workspace is gone"
+    assert set(cublas._apart) <= of_others, "the measurement's workspace is gone"
     assert gpu.state.used[0] <= before + 64
     forget()
     again = choice_of(asked)
