@@ -39,8 +39,8 @@ __all__ = ["Worker"]
 
 START_S = 120.0
 """Seconds that a worker may take to load the operators."""
-LAST_S = 0.2
-"""Seconds between the end of a connection and that of its process."""
+LAST_S = 2.0
+"""Seconds between the end of a connection and that of its process, which gives its memory back meanwhile."""
 DROPS_S = 0.2
 """Seconds between two messages that nobody asked for, at the least and on average; one comes in a second or fewer."""
 MAX_DROPS = 1000
