@@ -184,67 +184,76 @@ class WorkerProcess:
 
     def _take_calls(self) -> None:
         """Take messages until the API process closes its end."""
-        while True:
-            # One thread reads. A call that is quick it makes itself, and the others sleep on: woken for each message,
-            # they would wait for the interpreter most of the time.
-            run: Callable[[], None] | None = None
-            with self._reading:
-                while True:
-                    try:
-                        message, fd = messages.receive(self._sock, wait=not self._gathered.any)
-                    except BlockingIOError:  # of requests that run together, all are here that can be
-                        run = self._gathered.run()
-                        if run is None:
-                            continue
-                        break
-                    except OSError:
-                        return
-                    if not message:
-                        return
-                    header, inline = messages.read(message)
-                    request = self._request(header, inline, fd) if header["kind"] == "call" else None
-                    if request is None or not self._call_at_once(header["id"], request):
-                        break
-            if run is not None:
-                run()
-                continue
-            if request is not None:
+        while self._take_message():
+            pass
+
+    def _take_message(self) -> bool:
+        """Take one message and do what it asks; return False at the end of the connection.
+
+        A function of its own, so that a thread that waits for the next message keeps nothing of the last: the memory of
+        a large request is returned once nothing refers to the request (`Sessions.return_later`).
+        """
+        # One thread reads. A call that is quick it makes itself, and the others sleep on: woken for each message,
+        # they would wait for the interpreter most of the time.
+        run: Callable[[], None] | None = None
+        with self._reading:
+            while True:
                 try:
-                    self._call(header, request)
-                except Exception as error:
-                    # Code of a session's own may have used up what answers take, as the places for open files.
-                    self._fail(header["id"], error)
-            elif header["kind"] == "adopt":
-                self._adopt(header, fd)
-            elif header["kind"] == "moved":
-                self._engine.sessions.leave(header["session"])
-                self._send_account()
-                self._send({"kind": "left", "session": header["session"]})
-            elif header["kind"] == "stay":
-                self._stay(header["session"], error_from_json(header["status"], header["error"]))
-            elif header["kind"] == "cancel":
-                task = self._tasks.get(header["id"])
-                if task is not None:
-                    task.stop(error_from_json(header["status"], header["error"]))
-            elif header["kind"] == "release":
-                lent = self._lent.pop(header["segment"], None)
-                if lent is not None:
-                    lent.lease.release()
-                    lent.memory.give(lent.size)
-            elif header["kind"] == "stored":
-                self._checkpoints.answered(header, fd)
-            elif header["kind"] == "times":
-                with self._account_lock:
-                    self._send_reports()
-                self._send_times(always=True)
-            elif header["kind"] == "stop":
-                # Not by this thread: it reads what the saving waits for.
-                threading.Thread(target=self._engine.sessions.save_at_stop, name="opbox-save", daemon=True).start()
-            elif header["kind"] == "drop":
-                for number in header["segments"]:
-                    view = self._requests.pop(number, None)
-                    if view is not None:
-                        unmap(view)
+                    message, fd = messages.receive(self._sock, wait=not self._gathered.any)
+                except BlockingIOError:  # of requests that run together, all are here that can be
+                    run = self._gathered.run()
+                    if run is None:
+                        continue
+                    break
+                except OSError:
+                    return False
+                if not message:
+                    return False
+                header, inline = messages.read(message)
+                request = self._request(header, inline, fd) if header["kind"] == "call" else None
+                if request is None or not self._call_at_once(header["id"], request):
+                    break
+        if run is not None:
+            run()
+            return True
+        if request is not None:
+            try:
+                self._call(header, request)
+            except Exception as error:
+                # Code of a session's own may have used up what answers take, as the places for open files.
+                self._fail(header["id"], error)
+        elif header["kind"] == "adopt":
+            self._adopt(header, fd)
+        elif header["kind"] == "moved":
+            self._engine.sessions.leave(header["session"])
+            self._send_account()
+            self._send({"kind": "left", "session": header["session"]})
+        elif header["kind"] == "stay":
+            self._stay(header["session"], error_from_json(header["status"], header["error"]))
+        elif header["kind"] == "cancel":
+            task = self._tasks.get(header["id"])
+            if task is not None:
+                task.stop(error_from_json(header["status"], header["error"]))
+        elif header["kind"] == "release":
+            lent = self._lent.pop(header["segment"], None)
+            if lent is not None:
+                lent.lease.release()
+                lent.memory.give(lent.size)
+        elif header["kind"] == "stored":
+            self._checkpoints.answered(header, fd)
+        elif header["kind"] == "times":
+            with self._account_lock:
+                self._send_reports()
+            self._send_times(always=True)
+        elif header["kind"] == "stop":
+            # Not by this thread: it reads what the saving waits for.
+            threading.Thread(target=self._engine.sessions.save_at_stop, name="opbox-save", daemon=True).start()
+        elif header["kind"] == "drop":
+            for number in header["segments"]:
+                view = self._requests.pop(number, None)
+                if view is not None:
+                    unmap(view)
+        return True
 
     def _fail(self, id: int, error: Exception) -> None:
         self._answer(id, error_response(error))
