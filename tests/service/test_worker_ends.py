@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from opbox_protocol.errors import DeadlineError, GoneError, WorkerDiedError
+from opbox_protocol.errors import DeadlineError, GoneError, NotReadyError, WorkerDiedError
 from opbox_service.accounting.accounts import Accounts
 from opbox_service.accounting.books import Books
 from opbox_service.carriers import RawRequest, RawResponse
@@ -23,11 +24,12 @@ from opbox_service.device_time import DeviceTimes
 from opbox_service.owner_terms import SCOPES
 from opbox_service.routes.table import ROUTES
 from opbox_service.settings import Settings
-from opbox_service.worker import owner_workers, template
+from opbox_service.worker import messages, owner_workers, template
 from opbox_service.worker.code_worker import CodeWorker
 from opbox_service.worker.code_workers import CodeWorkers
 from opbox_service.worker.owner_workers import OwnerWorkers
 from opbox_service.worker.process_pool import ProcessPool
+from opbox_service.worker.template import ForkedProcess
 from opbox_service.worker.worker import Worker
 
 GENEROUS_S = 60.0
@@ -225,6 +227,42 @@ def test_the_log_has_the_end_of_a_spare_process_and_another_takes_its_place(syst
         assert "SIGKILL" in ends[0]["reason"]
         assert workers._spares != [spare]
         await workers.stop(0)
+
+    run(work())
+
+
+class LostTemplate:
+    """A template that ends when it has forked and before it has said so.
+
+    Attributes:
+        message: what the forked process reads first.
+    """
+
+    ended = False
+    message: asyncio.Task[bytes]
+
+    async def fork(self, folder: str, fds: tuple[int, ...]) -> ForkedProcess:
+        def read(end: socket.socket) -> bytes:
+            with end:
+                return messages.receive(end)[0]
+
+        forked = socket.socket(fileno=os.dup(fds[0]))
+        self.message = asyncio.create_task(asyncio.to_thread(read, forked))
+        raise NotReadyError("the template process has ended: try again in a moment")
+
+
+def test_a_process_whose_template_was_lost_takes_no_message_of_the_one_that_replaces_it(system: System) -> None:
+    async def work() -> None:
+        settings, forks = Settings(), LostTemplate()
+        books = books_of(settings)
+        worker = CodeWorker(
+            settings, lambda ended: None, DeviceTimes(), None, books, template=cast("template.Template", forks)
+        )
+        await worker.start()
+        assert await forks.message == b"", "its connection ends"
+        assert worker.ready
+        await worker.stop(GENEROUS_S)
+        worker.clean_up()
 
     run(work())
 

@@ -136,33 +136,38 @@ class CodeWorker(Worker):
         self._unasked = Allowance(MAX_REPORTS, REPORTS_PER_S)
         self._times_came = asyncio.Event()
 
-    async def _spawn(self, fd: int) -> subprocess.Popen[bytes] | ForkedProcess:
-        process = await self._fork(fd) or self._start(fd)
+    async def _spawn(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        process = await self._fork() or self._start()
         self._output.started()
         return process
 
-    async def _fork(self, fd: int) -> ForkedProcess | None:
+    async def _fork(self) -> ForkedProcess | None:
         """Return a process that the template has forked; None where there is none to be had."""
         if self._template is None or self._template.ended:
             return None
-        try:
-            return await self._template.fork(self.folder, (fd, self._page.fd, self._trace, self._output.fd))
-        except (MXNetError, OSError, TimeoutError) as error:
-            _log.warning("a process for code is started, not forked, which takes longer", reason=str(error))
-            return None
+        with self._open_channel() as theirs:
+            fds = (theirs.fileno(), self._page.fd, self._trace, self._output.fd)
+            try:
+                return await self._template.fork(self.folder, fds)
+            except (MXNetError, OSError, TimeoutError) as error:
+                _log.warning("a process for code is started, not forked, which takes longer", reason=str(error))
+                return None
 
-    def _start(self, fd: int) -> subprocess.Popen[bytes]:
-        fds = [fd, self._page.fd, self._trace]
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "opbox_service.worker.code_process", *map(str, fds)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output.fd,
-            stderr=self._output.fd,
-            pass_fds=fds,
-            start_new_session=True,
-            env={**code_environment(self.settings), **homes(self.folder)},
-            cwd=self.folder,
-        )
+    def _start(self) -> subprocess.Popen[bytes]:
+        # Over a connection of its own: a template that ended may have forked a process first, which still reads the
+        # other one and would take the settings.
+        with self._open_channel() as theirs:
+            fds = [theirs.fileno(), self._page.fd, self._trace]
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "opbox_service.worker.code_process", *map(str, fds)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output.fd,
+                stderr=self._output.fd,
+                pass_fds=fds,
+                start_new_session=True,
+                env={**code_environment(self.settings), **homes(self.folder)},
+                cwd=self.folder,
+            )
 
     def _printed(self, line: str) -> None:
         _log.info("printed", session=self.session, pid=self.pid, text=line)

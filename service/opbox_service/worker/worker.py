@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -158,13 +159,21 @@ class Worker:
 
     async def _connect(self) -> None:
         """Spawn the process, and read what it sends; OSError when the system has no room."""
-        self._channel, theirs = Channel.pair(self._take, self._refuse, self._disconnected)
-        with theirs:
-            self._process = await self._spawn(theirs.fileno())
+        self._process = await self._spawn()
+        assert self._channel is not None
         self._watch()
         self._channel.read()
+        if self.stopping:
+            self._channel.finish()
         if self._killed:
             self.kill()
+
+    def _open_channel(self) -> socket.socket:
+        """Open a connection for a process that is to be spawned, in place of any before; return the process's end."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, theirs = Channel.pair(self._take, self._refuse, self._disconnected)
+        return theirs
 
     def _give_up(self, error: OSError) -> None:
         """End it before it has begun: there is no process, or none that can be watched."""
@@ -189,16 +198,17 @@ class Worker:
     def _close(self) -> None:
         """Release further resources shared with the process."""
 
-    async def _spawn(self, fd: int) -> subprocess.Popen[bytes] | ForkedProcess:
-        """The process, which gets this end of the connection."""
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "opbox_service.worker.process", str(fd)],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            pass_fds=[fd],
-            start_new_session=True,
-            env=environment(self.settings),
-        )
+    async def _spawn(self) -> subprocess.Popen[bytes] | ForkedProcess:
+        """Spawn the process, which gets an end of a connection."""
+        with self._open_channel() as theirs:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "opbox_service.worker.process", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=environment(self.settings),
+            )
 
     def _further_settings(self) -> dict[str, Any]:
         """The arguments that the process gets beside the settings."""
