@@ -44,8 +44,8 @@ class CodePeer(CodeWorker):
 
     peer: socket.socket
 
-    async def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
-        self.peer = socket.socket(fileno=os.dup(fd))
+    async def _spawn(self) -> subprocess.Popen[bytes]:
+        self.peer = self._open_channel()
         process = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
         self._output.started()
         return process
