@@ -15,6 +15,7 @@ from opbox_service import buffers
 from opbox_service.buffers import Pool
 from opbox_service.engine import Engine
 from opbox_service.quota import Budget
+from opbox_service.session import session as session_module
 from opbox_service.session.session import ServerSession
 from opbox_service.session.sessions import LATE_S
 from opbox_service.settings import Settings
@@ -51,6 +52,28 @@ def asked(session: ServerSession, seq: int, *commands: Any) -> Any:
     answers: list[Any] = []
     submit(session, seq, *commands, done=answers.append)
     return answers[0]
+
+
+def test_memory_of_a_session_that_ends_behind_an_answer_is_free_when_it_has_ended(
+    engine: Engine, session: ServerSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "ANSWERED_S", 60.0)
+    used: list[int] = []
+
+    def end() -> None:
+        session.close("it was ended")
+        used.append(engine.ledger.of("ann", "cpu").used)
+
+    ending = threading.Thread(target=end)
+
+    def answered(answer: Any) -> None:
+        """Whoever has the answer ends the session before this thread is through with the batch."""
+        ending.start()
+        ending.join(0.2)
+
+    submit(session, 1, done=answered)
+    ending.join()
+    assert used == [0]
 
 
 def given_up(session: ServerSession) -> None:

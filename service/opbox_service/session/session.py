@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,6 +51,8 @@ from .session_devices import SessionDevices
 
 __all__ = ["ReportedValues", "ServerSession"]
 
+ANSWERED_S = 1.0
+"""Maximum seconds that the end of a session waits for the thread that answers its batch."""
 MAX_REPORTS = 64
 """Maximum number of reports that wait; they are collected once a second."""
 ReportedValues = tuple[float, int, int | None, Mapping[str, float | None]]
@@ -159,6 +161,7 @@ class ServerSession:
         self.moving = False
         self._awaited: list[int] = []
         self._lock = Lock()
+        self._gone = Event()
 
     def _check_further(self, devices: Sequence[str]) -> None:
         """BadRequestError where a session of these devices may have but one: in a process for code."""
@@ -572,18 +575,23 @@ class ServerSession:
                 self._let_go_of(batch)
             running = self._running
             current = self._current
+            answered = current is not None and self._next > current.seq
         if current is not None and current.task is not None:
             current.task.stop(GoneError(reason))
         for batch in waiting:
             batch.finish(GoneError(reason))
         if not running:
             self._let_go()
+        elif answered:
+            # Who has the answer takes the batch for ended; its thread gives the memory back in a moment.
+            self._gone.wait(ANSWERED_S)
 
     def _let_go(self) -> None:
         self.devices.clear()
         self._host_budget.close()
         self.devices.close()
         self._freed(self._peak_bytes)
+        self._gone.set()
 
     def opened(self) -> dict[str, Any]:
         """The session as its opening is answered."""
