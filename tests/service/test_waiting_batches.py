@@ -15,7 +15,6 @@ from opbox_service import buffers
 from opbox_service.buffers import Pool
 from opbox_service.engine import Engine
 from opbox_service.quota import Budget
-from opbox_service.session import session as session_module
 from opbox_service.session.session import ServerSession
 from opbox_service.session.sessions import LATE_S
 from opbox_service.settings import Settings
@@ -55,9 +54,8 @@ def asked(session: ServerSession, seq: int, *commands: Any) -> Any:
 
 
 def test_memory_of_a_session_that_ends_behind_an_answer_is_free_when_it_has_ended(
-    engine: Engine, session: ServerSession, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, session: ServerSession
 ) -> None:
-    monkeypatch.setattr(session_module, "ANSWERED_S", 60.0)
     used: list[int] = []
 
     def end() -> None:

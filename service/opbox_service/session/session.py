@@ -51,8 +51,9 @@ from .session_devices import SessionDevices
 
 __all__ = ["ReportedValues", "ServerSession"]
 
-ANSWERED_S = 1.0
-"""Maximum seconds that the end of a session waits for the thread that answers its batch."""
+ANSWERED_S = 5.0
+"""Maximum seconds that the end of a session waits for the thread that answers its batch: it takes milliseconds, and
+longer on a very busy machine."""
 MAX_REPORTS = 64
 """Maximum number of reports that wait; they are collected once a second."""
 ReportedValues = tuple[float, int, int | None, Mapping[str, float | None]]
