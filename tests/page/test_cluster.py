@@ -85,6 +85,7 @@ def test_sessions_of_all_nodes_are_listed_and_opened(visitor: User, box: Box) ->
     visitor.press("button.danger", "End session")
     visitor.press("dialog button", "End session")
     visitor.wait(lambda: box.ann.get(f"/v1/sessions/{other}").status_code == 410, "its end")
+    assert "was deleted" in box.ann.get(f"/v1/sessions/{other}").json()["error"]
 
 
 def test_the_controller_s_death_is_said_and_the_nodes_stay(visitor: User, box: Box) -> None:

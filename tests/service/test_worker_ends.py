@@ -136,10 +136,12 @@ def test_the_only_worker_is_replaced_when_there_is_room_again(system: System) ->
         pool = ProcessPool(settings, books_of(settings))
         await pool.start()
         system.has_memory = False
-        pool._workers[0].kill()
+        (killed,) = pool._workers
+        killed.kill()
         await until(lambda: system.refusals >= 2)
         system.has_memory = True
         await until(lambda: pool.ready)
+        assert pool._workers[0] is not killed
         await pool.stop(1)
 
     run(work())
