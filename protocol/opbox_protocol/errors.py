@@ -5,12 +5,12 @@
     │   ├── WireError                   a frame that cannot be read
     │   ├── GraphError                  a graph that is none
     │   ├── ParamError                  an operator's parameter
-    │   ├── UnknownModelError           a model or version that is not served, or is another owner's
     │   ├── ModelNotReadyError          one that is served, and takes no requests now
     │   └── UnknownOperatorError
     ├── AuthenticationError       401
     ├── ForbiddenError            403
     ├── NotFoundError             404
+    │   └── UnknownModelError           a model or version that is not served, or is another owner's
     ├── ConflictError             409
     ├── GoneError                 410   a session that has ended
     ├── LimitError                413
@@ -162,10 +162,6 @@ class GraphError(BadRequestError):
     """The graph is not a graph: a cycle, a dangling index, a duplicate name."""
 
 
-class UnknownModelError(BadRequestError):
-    """There is no such model or version for this owner; the Open Inference Protocol's clients expect this status."""
-
-
 class ModelNotReadyError(BadRequestError):
     """A model that takes no requests now; the Open Inference Protocol's clients expect this status."""
 
@@ -194,6 +190,10 @@ class NotFoundError(MXNetError):
     """Unknown session, array, executor, graph or operator, or one of another owner."""
 
     status = 404
+
+
+class UnknownModelError(NotFoundError):
+    """There is no such model or version for this owner."""
 
 
 class ConflictError(MXNetError):

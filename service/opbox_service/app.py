@@ -77,8 +77,10 @@ class ApiProcess:
         tokens: Tokens,
         served_models: ModelServing,
         publishing: ModelPublishing,
+        waits_for_models: bool,
     ) -> None:
         self.pool = pool
+        self._waits_for_models = waits_for_models
         self._tokens = tokens
         self.served_models: ServedModels = served_models
         self.publishing = publishing
@@ -139,6 +141,8 @@ class ApiProcess:
         """Why calls cannot be taken; empty where they can be."""
         if not self.pool.ready or self.stopping:
             return "the server is starting or stopping: try again in a moment"
+        if self._waits_for_models and self.served_models.repository.loading:
+            return "the server is loading its models: try again in a moment"
         return self._tokens.unready
 
     def metrics(self) -> tuple[bytes, str]:
@@ -191,6 +195,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
             await pool.start()
         books.start(pool.device_times)
         await tokens.start()
+        repository.loading = True
         loading = asyncio.create_task(_load_models(served, watch))
         yield
         await tokens.stop()
@@ -210,7 +215,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
     publishing = ModelPublishing(served, stores.models, stores.threads, books.audit.note)
     watch = None if settings.store_url is None else ModelWatch(publishing, served, stores.models)
     watched = Events(pool, routes, settings, traffic, books.history)
-    server = ApiProcess(pool, routes, metrics, watched, books, tokens, served, publishing)
+    server = ApiProcess(pool, routes, metrics, watched, books, tokens, served, publishing, settings.strict_readiness)
     endpoint = Endpoint(server, settings, metrics, books)
     server.cancel_by(endpoint.cancel)
     if processes:
@@ -224,7 +229,12 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
 
 async def _load_models(served: ModelServing, watch: ModelWatch | None) -> None:
     """Load all models; where servers share published ones, go on loading what others publish."""
-    await served.load_all(published=watch is None)
+    try:
+        await served.load_all(published=watch is None)
+        if watch is not None:
+            await watch.look()
+    finally:
+        served.repository.loading = False
     if watch is not None:
         await watch.run()
 

@@ -210,6 +210,7 @@ class Call:
         model: what it is for; None for calls that are for no model.
         recurring: the request for a model that it is, and may be again; None for others.
         places: where its tensors lie behind the JSON.
+        raw: the whole body, which is a model's only input; None for others.
     """
 
     route: Route
@@ -225,6 +226,7 @@ class Call:
     model: ModelReference | None = None
     recurring: RecurringRequest | None = None
     places: Sequence[TensorPlace] = ()
+    raw: memoryview | None = None
 
 
 @dataclass(slots=True)

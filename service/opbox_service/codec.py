@@ -114,7 +114,7 @@ def serve(engine: Engine, request: RawRequest, limits: wire.Limits, send: Send, 
 def recurring_request(request: RawRequest, models: ModelHost) -> RecurringRequest | None:
     """The request for a model that a raw request is, if it may come again; with the one that came before."""
     data, length, reference = request.view, request.header_length, request.model
-    if reference is None or length is None or length > LARGEST or len(request.path) > MAX_PATH:
+    if reference is None or not length or length > LARGEST or len(request.path) > MAX_PATH:
         return None
     if not request.route.tensors:
         return None
@@ -194,6 +194,8 @@ def read(
     if recent is not None and length is not None and length <= LARGEST and _recurs(route):
         text = bytes(data[:length])
         known = recent.get(request.owner, route.path, text, len(data))
+    if length == 0 and route.takes_raw:
+        return _raw_call(request, limits, settings, task)
     if known is None:
         frame = _frame(data, length, limits, settings)
         known = ReadHeader(validate(route.request or Body, frame.header), frame.places, len(data))
@@ -215,6 +217,26 @@ def read(
         json_bytes,
         request.model,
         places=known.places,
+    )
+
+
+def _raw_call(request: RawRequest, limits: wire.Limits, settings: Settings, task: Task | None) -> Call:
+    """The call of a request whose body is a model's input and nothing else."""
+    raw, route = memoryview(request.view), request.route
+    if len(raw) > limits.tensor_bytes:
+        raise LimitError(f"body: expected at most {limits.tensor_bytes} bytes, got {len(raw)}")
+    return Call(
+        route,
+        request.parameters,
+        validate(route.request or Body, {"parameters": {"binary_data_output": True}}),
+        {},
+        request.owner,
+        request.scopes,
+        answer_limit_of(settings, request.binary),
+        task,
+        request.quota,
+        model=request.model,
+        raw=raw,
     )
 
 

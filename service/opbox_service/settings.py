@@ -260,6 +260,9 @@ class Settings(BaseSettings):
     models: Path | None = Field(
         default=None, description="Folder of models to serve by the Open Inference Protocol; without it there are none."
     )
+    strict_readiness: bool = Field(
+        default=True, description="Answer /v2/health/ready with 503 until every model was loaded, or could not be."
+    )
     shared_memory: str = Field(
         default="off",
         pattern=r"^(off|own|[0-9]{1,10})$",

@@ -12,6 +12,9 @@ FEATURES, CLASSES = 4, 3
 ROUNDING = 1e-6
 """A product of many rows adds in another order than one of 1 row: units in the last place of values below 1."""
 IMAGES = (5, 1, 6, 6)
+UNKNOWN = "Request for unknown model: {} is not found: expected {}"
+"""The error for a model or version that is none, by its name and what there is; Triton's begins so."""
+INDEX = "one of POST /v2/repository/index"
 
 
 def perceptron(scale: float = 1.0) -> tuple[mx.sym.Symbol, dict[str, mx.nd.NDArray]]:

@@ -13,7 +13,7 @@ from opbox_protocol.errors import BadRequestError, ForbiddenError
 from opbox_service.models.repository import ModelRepository
 from tests.contract.live import TOKENS, Live
 from tests.models.conftest import address_of, remove_all
-from tests.models.folders import FEATURES
+from tests.models.folders import FEATURES, INDEX, UNKNOWN
 from tests.models.grpc_client import Calls, calls, request
 from tests.models.uploads import INPUT, files
 
@@ -84,14 +84,14 @@ def test_an_owner_who_may_not_call_a_model_learns_nothing_of_it(
     ann.publish("net", files(), to="bob")
     py = shared.clients["py"]
     for asked in (name, "nobodys"):
-        sentence = f"model '{asked}': expected one of GET /v2/repository/index, got an unknown one"
+        sentence = UNKNOWN.format(f"'{asked}'", INDEX)
         answers = [
             *(py.get(f"/v2/models/{asked}{path}") for path in ("", "/config", "/ready", "/stats", "/outputs")),
             *(py.get(f"/v2/models/{asked}/versions/1{path}") for path in ("", "/config", "/stats", "/outputs")),
             *(py.get(f"/v1/models/{asked}/versions/1{path}") for path in ("", "/drawings/folded")),
             *(py.post(f"/v2/models/{asked}/{verb}", json={"inputs": []}) for verb in ("infer", "backward")),
         ]
-        assert {(answer.status_code, answer.json()["error"]) for answer in answers} == {(400, sentence)}
+        assert {(answer.status_code, answer.json()["error"]) for answer in answers} == {(404, sentence)}
         for method in ("ModelMetadata", "ModelConfig", "ModelStatistics"):
             assert shared_call.refusal(method, {"name": asked}, "py") == ("NOT_FOUND", sentence)
         assert shared_call.refusal("ModelInfer", request(X, asked), "py") == ("NOT_FOUND", sentence)

@@ -14,7 +14,7 @@ import pytest
 from opbox_service.grpc.messages import message_class
 from tests.contract.live import Live
 from tests.models.conftest import INPUT, PATIENCE_S
-from tests.models.folders import CLASSES, FEATURES, expected, perceptron, save
+from tests.models.folders import CLASSES, FEATURES, INDEX, UNKNOWN, expected, perceptron, save
 from tests.models.grpc_client import Calls, Request, metadata, request, values
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
@@ -105,9 +105,9 @@ def test_the_repository(call: Calls, folder: Path) -> None:
     assert {row.state for row in call("RepositoryIndex", {"ready": True}).models} == {"READY"}
     call("RepositoryModelUnload", {"model_name": "grpcs"}, "boss")
     assert call.refusal("ModelInfer", request(X, "grpcs")) == ("UNAVAILABLE", "model 'grpcs': not ready: unloaded")
-    code, sentence = call.refusal("RepositoryModelLoad", {"model_name": "nothing"}, "boss")
-    assert (code, sentence[:16]) == ("NOT_FOUND", "model 'nothing':")
-    code, sentence = call.refusal("RepositoryIndex", {"repository_name": "other"})
+    unknown = UNKNOWN.format("'nothing'", INDEX)
+    assert call.refusal("RepositoryModelLoad", {"model_name": "nothing"}, "boss") == ("NOT_FOUND", unknown)
+    _, sentence = call.refusal("RepositoryIndex", {"repository_name": "other"})
     assert sentence == "repository_name: expected none, as a server has one repository, got 'other'"
     assert call.refusal("RepositoryModelUnload", owner="boss")[1].startswith("model_name: expected one of ")
 

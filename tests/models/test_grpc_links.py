@@ -30,7 +30,7 @@ from opbox_service.serve import grpc_server
 from opbox_service.settings import Settings
 from tests.contract.live import TOKENS, Live
 from tests.models.conftest import INPUT, PATIENCE_S, address_of
-from tests.models.folders import FEATURES
+from tests.models.folders import FEATURES, INDEX, UNKNOWN
 from tests.models.grpc_client import Calls, calls, metadata, request
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
@@ -203,7 +203,7 @@ def test_a_stop_ends_streams(tmp_path: Path) -> None:
             open_ended.wait(PATIENCE_S)
 
         answers = client.callable("ModelStreamInfer")(requests(), metadata=metadata("ann"), timeout=120)
-        assert next(answers).error_message.startswith("model 'nothing':")
+        assert next(answers).error_message == UNKNOWN.format("'nothing'", INDEX)
         assert live.stop() == 0
         with pytest.raises(grpc.RpcError) as raised:
             next(answers)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.live import Live
 from tests.models.conftest import INPUT, PATIENCE_S, index
-from tests.models.folders import FEATURES, expected, perceptron, save
+from tests.models.folders import FEATURES, INDEX, expected, perceptron, save
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
 BODY = {"inputs": [{"name": "data", "shape": [3, FEATURES], "datatype": "FP32", "data": X.reshape(-1).tolist()}]}
@@ -62,7 +62,7 @@ def test_a_configuration_goes_before_the_file_s_until_the_model_is_loaded_again(
     assert (config["max_batch_size"], config["input"][0]["dims"]) == (4, [FEATURES])
     values(server, "tuned")
     load(server, "tuned", {"config": json.dumps({"owners": ["py"]})})
-    assert server.clients["ann"].get("/v2/models/tuned").status_code == 400
+    assert server.clients["ann"].get("/v2/models/tuned").status_code == 404
     load(server, "tuned")
     assert server.clients["ann"].get("/v2/models/tuned/config").json()["max_batch_size"] == 0
 
@@ -135,7 +135,7 @@ def test_bad_parameters(server: Live, folder: Path, private: Path, parameters: A
 def test_names_scopes_and_sizes(server: Live, folder: Path, tmp_path: Path) -> None:
     save(folder / "tuned", *perceptron(), toml=INPUT)
     save(tmp_path / "new", *perceptron())
-    assert "expected one of GET /v2/repository/index" in load(server, "not%20a%20name", files_of(tmp_path / "new"), 400)
+    assert INDEX in load(server, "not%20a%20name", files_of(tmp_path / "new"), 404)
     load(server, "tuned", {"config": "{}"}, 403, "ann")
     load(server, "tuned", {"unload_dependents": False})
     assert "labels.txt" not in load(server, "tuned", {"file:labels.txt": "A" * (60 << 10)}, 400)

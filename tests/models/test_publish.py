@@ -22,13 +22,21 @@ import pytest
 import opbox as mx
 from opbox import connection
 from opbox.http import HttpTransport
-from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError, StorageError
+from opbox_protocol.errors import (
+    BadRequestError,
+    ConflictError,
+    ModelNotReadyError,
+    MXNetError,
+    NotFoundError,
+    StorageError,
+    UnknownModelError,
+)
 from opbox_service.accounting.accounts import Accounts
 from opbox_service.models.model_store import FileModels, Publication, public_name
 from opbox_service.settings import Settings
 from tests.contract.live import TOKENS, Live
 from tests.models.conftest import PATIENCE_S, remove_all, wait_until
-from tests.models.folders import FEATURES, expected, perceptron
+from tests.models.folders import FEATURES, INDEX, expected, perceptron
 from tests.models.uploads import INPUT, QUOTA, files, packed
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
@@ -64,7 +72,7 @@ def test_a_model_is_its_owners_until_it_is_shared(shared: Live, ann: mx.serve.Cl
     check(ann, "ann.net")
     assert ann.model("net").metadata()["name"] == "net"
     for name in ("net", "ann.net"):
-        with pytest.raises(BadRequestError, match=rf"model '{name}': expected one of GET /v2/repository/index"):
+        with pytest.raises(UnknownModelError, match=f"'{name}' is not found: expected {INDEX}"):
             bob.model(name)(data=X)
     assert not [row for row in bob.models() if row["name"].endswith("net")]
     assert ann.publish("net", files(2.0), to="bob")["version"] == "2"
@@ -74,7 +82,7 @@ def test_a_model_is_its_owners_until_it_is_shared(shared: Live, ann: mx.serve.Cl
                and row["name"] == "ann.net")  # fmt: skip
     assert (row["owner"], row["callers"]) == ("ann", ["bob"])
     with mx.serve.Client(shared.url, TOKENS["py"]) as py:
-        with pytest.raises(BadRequestError):
+        with pytest.raises(UnknownModelError):
             py.model("ann.net")(data=X)
         ann.publish("net", files(3.0), to="everyone")
         check(py, "ann.net", 3.0)
@@ -165,7 +173,7 @@ def test_bad_files(ann: mx.serve.Client, mistake: str) -> None:
     with pytest.raises(MXNetError, match=sentence) as raised:
         ann.publish("net", make())
     assert raised.value.status in (400, 422)
-    with pytest.raises(BadRequestError):
+    with pytest.raises((UnknownModelError, ModelNotReadyError)):
         ann.model("net")(data=X)
 
 
@@ -242,7 +250,7 @@ def test_calls_go_on_while_a_model_is_published_and_removed(
                 (output,) = model(data=X).values()
                 assert any(np.array_equal(output, value) for value in values)
                 answered.set()
-        except BadRequestError as error:
+        except (UnknownModelError, ModelNotReadyError) as error:
             ended.append(error.message)
 
     threads = [threading.Thread(target=call) for _ in range(3)]
@@ -256,7 +264,7 @@ def test_calls_go_on_while_a_model_is_published_and_removed(
     for thread in threads:
         thread.join(PATIENCE_S)
     assert len(ended) == 3
-    gone = ("got an unknown one", "not ready: unloaded")
+    gone = (INDEX, "not ready: unloaded")
     assert not [message for message in ended if not message.endswith(gone)]
 
 

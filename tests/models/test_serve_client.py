@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_protocol.errors import BadRequestError, MXNetError, TransportError, WireError
+from opbox_protocol.errors import MXNetError, TransportError, UnknownModelError, WireError
 from tests.contract.live import TOKENS, Live
 from tests.models.folders import CLASSES, FEATURES, expected
 
@@ -76,7 +76,7 @@ def test_from_asyncio(server: Live) -> None:
 
 
 def test_errors(client: mx.serve.Client, server: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadRequestError, match="model 'nothing': expected one of GET /v2/repository/index"):
+    with pytest.raises(UnknownModelError, match="Request for unknown model: 'nothing' is not found"):
         client.model("nothing")(data=X)
     with pytest.raises(MXNetError, match="input 'data': expected shape"):
         client.model("plain")(data=X[0])

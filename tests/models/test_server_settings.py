@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contract.live import Live
+from tests.models.folders import INDEX, UNKNOWN
 
 TRACE = {"trace_level": ["OFF"], "trace_rate": "0", "trace_count": "0", "log_frequency": "0", "trace_file": ""}
 LOGS = {
@@ -47,8 +48,7 @@ def test_what_is_asked_and_what_stays_as_it_is(server: Live, path: str, settings
          "log_frequency: expected \"0\" or null, as this server writes no traces, got '5'"),
         ("/v2/models/plain/trace/setting", {"trace_file": "/tmp/trace"}, 400,
          "trace_file: expected \"\" or null, as this server writes no traces, got '/tmp/trace'"),
-        ("/v2/models/nothing/trace/setting", {}, 400,
-         "model 'nothing': expected one of GET /v2/repository/index, got an unknown one"),
+        ("/v2/models/nothing/trace/setting", {}, 404, UNKNOWN.format("'nothing'", INDEX)),
         ("/v2/trace/setting", {"trace_mode": "opentelemetry"}, 400,
          "unknown field 'trace_mode': expected trace_level, trace_rate, trace_count, log_frequency, trace_file"),
         ("/v2/logging", {"log_verbose_level": 1}, 501,

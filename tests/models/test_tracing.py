@@ -131,7 +131,7 @@ def test_a_sender_decides_whether_its_trace_is_recorded(traced: Live, collector:
 @pytest.mark.parametrize("header", ["", "00-zz-11-01", f"00-{'0' * 32}-{PARENT}-01", "x" * 4000])
 def test_a_header_that_is_none_begins_a_trace(traced: Live, header: str) -> None:
     answer = traced.clients["ann"].get("/v2/models/nothing", headers={"traceparent": header})
-    assert (answer.status_code, len(answer.json()["trace_id"])) == (400, 32)
+    assert (answer.status_code, len(answer.json()["trace_id"])) == (404, 32)
     assert int(answer.json()["trace_id"], 16) > 0
 
 
@@ -189,7 +189,7 @@ def test_a_collector_that_is_not_there_stops_nobody(folder: Path, tmp_path: Path
     with collecting() as gone:
         url = gone.url
     live = Live("none", tmp_path, OPBOX_OTLP_ENDPOINT=url)
-    assert live.clients["ann"].get("/v2/models/nothing").status_code == 400
+    assert live.clients["ann"].get("/v2/models/nothing").status_code == 404
     assert live.stop() == 0
 
 

@@ -36,7 +36,7 @@ STATUSES = {
     "CancelledError": 499,
     "ShapeError": 422,
     "UnderdeterminedError": 422,
-    "UnknownModelError": 400,
+    "UnknownModelError": 404,
     "UnknownOperatorError": 400,
     "UnsupportedError": 501,
     "UserCodeError": 422,

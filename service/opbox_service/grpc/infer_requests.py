@@ -43,8 +43,6 @@ _FIELDS = {
     "FP64": "fp64_contents",
 }
 """The field of InferTensorContents that has the values of a datatype."""
-_FOR_STREAMS = "triton_enable_empty_final_response"
-"""A parameter that every stream's answers comply with."""
 
 
 class InferBody(NamedTuple):
@@ -91,12 +89,11 @@ class InferRequestReader:
         self._max_header_bytes = settings.max_header_bytes
         self._max_contents_bytes = settings.max_json_bytes
 
-    def read(self, message: bytes, *, of_stream: bool = False) -> InferBody:
+    def read(self, message: bytes) -> InferBody:
         """Read a message.
 
         Args:
             message: as it came.
-            of_stream: whether it came by ModelStreamInfer.
 
         Raises:
             BadRequestError: it is no ModelInferRequest, or its tensors contradict their description; one sentence.
@@ -105,8 +102,6 @@ class InferRequestReader:
         parts = self._split(message)
         request = parts.rest
         parameters = {key: parameter_value(key, value) for key, value in request.parameters.items()}
-        if of_stream:
-            parameters.pop(_FOR_STREAMS, None)
         inputs, tensors = _tensors(parts)
         header: dict[str, Any] = {
             "parameters": {**parameters, "binary_data_output": True},

@@ -70,8 +70,8 @@ def methods_of(settings: Settings) -> Mapping[str, Method]:
     """All methods by name, with the limits of a server."""
     reader = InferRequestReader(settings)
 
-    def infer(message: bytes, of_stream: bool) -> RestRequest:
-        body = reader.read(message, of_stream=of_stream)
+    def infer(message: bytes) -> RestRequest:
+        body = reader.read(message)
         route, parameters = _of_model("POST", body.model, body.version, "/infer")
         return RestRequest(route, parameters, body.id, body.header, body.tensors)
 
@@ -80,7 +80,13 @@ def methods_of(settings: Settings) -> Mapping[str, Method]:
         _method("ServerLive", "GET", paths.LIVE),
         _method("ServerReady", "GET", paths.READY, instead={503: {"ready": False}}),
         _method("ServerMetadata", "GET", paths.ABOUT),
-        _method("ModelReady", "GET", paths.MODEL + "/ready", _read_model("/ready"), instead={400: {"ready": False}}),
+        _method(
+            "ModelReady",
+            "GET",
+            paths.MODEL + "/ready",
+            _read_model("/ready"),
+            instead={key: {"ready": False} for key in (400, 404, 503)},
+        ),
         _method("ModelMetadata", "GET", paths.MODEL, _read_model("")),
         _method("ModelConfig", "GET", paths.MODEL + "/config", _read_model("/config"), _in("config")),
         _method("ModelStatistics", "GET", paths.MODELS_STATISTICS, _read_statistics),
@@ -97,8 +103,8 @@ def methods_of(settings: Settings) -> Mapping[str, Method]:
         ),
         _method("TraceSetting", "GET", paths.TRACE, _read_trace, _trace_settings),
         _method("LogSettings", "GET", paths.LOGGING, _read_logging, _log_settings),
-        Method("ModelInfer", run, lambda message: infer(message, False), write_answer),
-        Method("ModelStreamInfer", run, lambda message: infer(message, True), write_answer),
+        Method("ModelInfer", run, infer, write_answer),
+        Method("ModelStreamInfer", run, infer, write_answer),
     ]
     return {method.name: method for method in methods}
 

@@ -28,10 +28,9 @@ STATUS_CODES: Mapping[int, grpc.StatusCode] = {
     507: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 _BY_CLASS: Mapping[str, grpc.StatusCode] = {
-    "UnknownModelError": grpc.StatusCode.NOT_FOUND,
     "ModelNotReadyError": grpc.StatusCode.UNAVAILABLE,
 }
-"""REST answers 400 for these, as the Open Inference Protocol's clients expect."""
+"""REST answers 400 for it, as the Open Inference Protocol's clients expect."""
 
 
 def status_code(status: int, kind: str) -> grpc.StatusCode:
@@ -42,7 +41,7 @@ def status_code(status: int, kind: str) -> grpc.StatusCode:
         kind: the name of the error's class.
 
     Example:
-        >>> status_code(400, "UnknownModelError")
-        <StatusCode.NOT_FOUND: (5, 'not found')>
+        >>> status_code(400, "ModelNotReadyError")
+        <StatusCode.UNAVAILABLE: (14, 'unavailable')>
     """
     return _BY_CLASS.get(kind) or STATUS_CODES.get(status, grpc.StatusCode.UNKNOWN)

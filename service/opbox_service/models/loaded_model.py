@@ -139,6 +139,10 @@ class LoadedModel:
             names = [one.name for one in self.inputs]
             self._batches = BatchRuns(self._plans, names, self._inner, backend, self._axis, self._sizes)
 
+    def of_raw(self, data: memoryview) -> dict[str, Array]:
+        """The only input, of a request whose body is its bytes and nothing else; see `ModelSignature.of_raw`."""
+        return self._signature.of_raw(data)
+
     @property
     def gathers(self) -> Batcher | None:
         """What takes the requests of runs that are for several, without a word about each; None where none does."""
@@ -218,7 +222,7 @@ class LoadedModel:
             return self._keeping(answers, key, take)
         limit.check("the outputs", answer.values())
         take(answer)  # and that says nothing of how long the next run takes (RunForm.runs)
-        self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came)
+        self.statistics.succeeded(form.examples, begun - came, time.monotonic() - came, None)
         return None
 
     def _run_alone(
@@ -384,7 +388,8 @@ class LoadedModel:
         except BaseException:
             self.statistics.failed(time.monotonic() - begun)
             raise
-        self.statistics.succeeded(examples, 0.0, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        self.statistics.succeeded(examples, 0.0, seconds, seconds)
 
     def _opens_to(self, caller: str) -> bool:
         """Whether a caller may name inner values and gradients, from which the parameters can be computed."""
@@ -440,12 +445,12 @@ class LoadedModel:
         for entry, outputs in zip(entries, answers, strict=True):
             if entry.task is not None and entry.task.stages is not None:
                 entry.task.stages.ran(entry.since, begun, ended)
+            # Before the answer leaves: its client may ask for the figures.
+            self.statistics.succeeded(entry.examples, begun - entry.since, ended - entry.since, ended - begun)
             try:
                 entry.take(outputs)
             except Exception as error:
                 entry.fail(error)
-            else:
-                self.statistics.succeeded(entry.examples, begun - entry.since, ended - entry.since)
 
     @property
     def graph(self) -> Graph:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +141,17 @@ class ModelFolders:
         return self._store.fetch(owner, name.rpartition(".")[2], version)
 
 
-def unknown_model(name: str) -> UnknownModelError:
-    """The error for a model that is none, or not the caller's."""
-    return UnknownModelError(f"model {name[:80]!r}: expected one of GET /v2/repository/index, got an unknown one")
+def unknown_model(name: str, version: str = "", versions: Sequence[int] = ()) -> UnknownModelError:
+    """The error for a model that is none, or not the caller's; it begins as Triton's, which its clients look for.
+
+    Args:
+        name: of the model.
+        version: that was asked for, where the model has no such version.
+        versions: those that it has.
+    """
+    asked = f" version {version[:20]}" if version else ""
+    expected = f"version {', '.join(map(str, versions))}" if version else "one of POST /v2/repository/index"
+    return UnknownModelError(f"Request for unknown model: {name[:80]!r}{asked} is not found: expected {expected}")
 
 
 def versions_to_serve(config: ModelConfig, versions: Collection[int], name: str) -> list[int]:

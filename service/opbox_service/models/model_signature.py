@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opbox_protocol.datatypes import datatype_of, dtype_of
-from opbox_protocol.errors import BadRequestError
+from opbox_protocol.errors import BadRequestError, ShapeError
 
 from ..executor import Variables
 from ..graph.ir import Graph
@@ -31,15 +32,29 @@ class ServedTensor:
 
     Attributes:
         shape: -1 for a length that varies; None where the rank does.
+        any_rank: whether tensors of other ranks than the shape's are taken too, if the network can run them.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...] | None
+    any_rank: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As the Open Inference Protocol has it."""
-        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape or (-1,))}
+        return {
+            "name": self.name,
+            "datatype": self.datatype,
+            "shape": list((-1,) if self.shape is None else self.shape),
+        }
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor's shape fits, as far as it is known here."""
+        if self.shape is None or (self.any_rank and len(self.shape) != len(shape)):
+            return True
+        return len(self.shape) == len(shape) and all(
+            length in (-1, got) for length, got in zip(self.shape, shape, strict=True)
+        )
 
 
 class ModelSignature:
@@ -102,7 +117,11 @@ class ModelSignature:
             dtypes = infer_type(graph, types, partial=True)
         shape_of = dict(zip(graph.argument_names, inferred.arg_shapes, strict=True))
         type_of = dict(zip(graph.argument_names, dtypes.arg_types, strict=True))
-        self.inputs = [_served(name, shape_of[name], type_of[name]) for name in names]
+        ranks = {name: (-1, -1) for name in names if shape_of[name] is None}
+        columns = _shapes_as_rows(graph, shapes, ranks)
+        self.inputs = [
+            _served(name, columns.get(name, shape_of[name]), type_of[name], any_rank=name in columns) for name in names
+        ]
         outputs = zip(self.output_names, inferred.out_shapes, dtypes.out_types, strict=True)
         self.outputs = [_served(*output) for output in outputs]
         self._entries = inferred.entries, dtypes.entries
@@ -122,11 +141,7 @@ class ModelSignature:
             datatype = datatype_of(tensor.dtype)
             if datatype != served.datatype:
                 raise BadRequestError(f"input {served.name!r}: expected {served.datatype}, got {datatype}")
-            fits = served.shape is None or (
-                len(served.shape) == tensor.ndim
-                and all(length in (-1, got) for length, got in zip(served.shape, tensor.shape, strict=True))
-            )
-            if not fits:
+            if not served.takes(tensor.shape):
                 raise BadRequestError(
                     f"input {served.name!r}: expected shape {list(served.shape or ())}, got {list(tensor.shape)}"
                 )
@@ -134,6 +149,33 @@ class ModelSignature:
         if extra:
             names = ", ".join(served.name for served in self.inputs) or "none"
             raise BadRequestError(f"input {extra[0]!r} is none of the model's: expected {names}")
+
+    def of_raw(self, data: memoryview) -> dict[str, Array]:
+        """The only input, of a request whose body is its bytes and nothing else.
+
+        Raises:
+            BadRequestError: the model has several inputs, or the bytes do not say the input's shape.
+        """
+        if len(self.inputs) != 1:
+            names = ", ".join(one.name for one in self.inputs) or "none"
+            raise BadRequestError(
+                f"body: expected a model with one input for bytes without a header, got {len(self.inputs)} ({names}): "
+                "describe them in a JSON header"
+            )
+        (served,) = self.inputs
+        dtype, shape = dtype_of(served.datatype), served.shape
+        if shape is None or shape.count(-1) > 1:
+            raise BadRequestError(
+                f"input {served.name!r}: expected a shape with one varying length for bytes without a header, got "
+                f"{list(shape or (-1,))}: state the shape in a JSON header, or in the model's model.toml"
+            )
+        one = math.prod(length for length in shape if length >= 0) * dtype.itemsize
+        if (len(data) % one if -1 in shape else len(data) != one) or not one:
+            multiple = "a multiple of " if -1 in shape else ""
+            raise BadRequestError(
+                f"input {served.name!r}: expected {multiple}{one} bytes by its shape {list(shape)}, got {len(data)}"
+            )
+        return {served.name: np.frombuffer(data, dtype).reshape(shape)}
 
     def examples(self, tensors: Mapping[str, Array], *, alike: bool) -> int:
         """The length of the inputs' batch axis.
@@ -172,8 +214,31 @@ class ModelSignature:
         return {one.name: (tensors[one.name].shape, tensors[one.name].dtype) for one in self.inputs}
 
 
-def _served(name: str, shape: Any, dtype: Any) -> ServedTensor:
-    return ServedTensor(name, datatype_of(np.dtype(dtype or np.float32)), None if shape is None else tuple(shape))
+def _served(name: str, shape: Any, dtype: Any, *, any_rank: bool = False) -> ServedTensor:
+    datatype = datatype_of(np.dtype(dtype or np.float32))
+    return ServedTensor(name, datatype, None if shape is None else tuple(shape), any_rank)
+
+
+def _shapes_as_rows(graph: Graph, known: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs whose rank is unknown, if they are rows: FullyConnected's weights tell the number of columns.
+
+    Args:
+        graph: the network.
+        known: shapes by argument and auxiliary state.
+        rows: the inputs' shapes as rows, with -1 for both lengths.
+
+    Returns:
+        Those whose columns follow; none where the network takes no rows.
+    """
+    if not rows:
+        return {}
+    try:
+        with graph_budget():
+            inferred = infer_shape(graph, {**known, **rows}, partial=True)
+    except ShapeError:
+        return {}
+    shapes = zip(graph.argument_names, inferred.arg_shapes, strict=True)
+    return {name: shape for name, shape in shapes if name in rows and shape is not None and shape[1] >= 0}
 
 
 def _labels(graph: Graph) -> set[str]:

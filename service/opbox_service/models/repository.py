@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from opbox_protocol.errors import BadRequestError, ConflictError, ModelNotReadyError, MXNetError, UnknownModelError
+from opbox_protocol.errors import BadRequestError, ConflictError, ModelNotReadyError, MXNetError, NotReadyError
 
 from .model_config import ModelConfig
 from .model_folders import ModelFolders, unknown_model, versions_to_serve
@@ -65,6 +65,9 @@ class ModelRepository:
     Args:
         root: the folder of the server's own; None where it has none.
         store: the files of published ones; None where there are none.
+
+    Attributes:
+        loading: whether models are being loaded for the first time: one that is not known may be among them.
     """
 
     def __init__(self, root: Path | None, store: FileModels | None = None) -> None:
@@ -74,6 +77,7 @@ class ModelRepository:
         self._models: dict[str, dict[int, _ServedVersion]] = {}
         self._configs: dict[str, ModelConfig] = {}
         self._lock = threading.Lock()
+        self.loading = False
 
     def names(self) -> list[str]:
         """The models that lie in the folder, loaded or not.
@@ -265,7 +269,8 @@ class ModelRepository:
             if name not in known:
                 callers = self._stated_callers(name)
                 if callers is None or owner is None or owner in callers:
-                    rows.append(VersionRow(name, 1, "UNAVAILABLE", "not loaded", None, callers))
+                    state: ModelState = "LOADING" if self.loading else "UNAVAILABLE"
+                    rows.append(VersionRow(name, 1, state, "" if self.loading else "not loaded", None, callers))
         return sorted(rows, key=lambda row: (row.name, row.version))
 
     def _stated_callers(self, name: str) -> tuple[str, ...] | None:
@@ -282,20 +287,23 @@ class ModelRepository:
         Raises:
             UnknownModelError: there is no such model or version for this owner.
             ModelNotReadyError: it is not ready.
+            NotReadyError: it is being loaded, or may be among those that are.
         """
         with self._lock:
             versions = self._models.get(self._full_name(name, owner))
+            if versions is None and self.loading:
+                raise NotReadyError(f"model {name[:80]!r}: the server is loading its models: try again in a moment")
             if versions is None:
                 raise unknown_model(name)
             if version and (not version.isdecimal() or int(version) not in versions):
-                raise UnknownModelError(
-                    f"model {name!r}: expected version {', '.join(map(str, sorted(versions)))}, got {version[:20]!r}"
-                )
+                raise unknown_model(name, version, sorted(versions))
             candidates = [int(version)] if version else sorted(versions, reverse=True)
             for number in candidates:
                 serving = versions[number].serving
                 if serving is not None:
                     return serving
+            if any(versions[number].state == "LOADING" for number in candidates):
+                raise NotReadyError(f"model {name!r}: it is being loaded: try again in a moment")
             reason = versions[candidates[0]].reason if candidates else ""
         raise ModelNotReadyError(f"model {name!r}: not ready{': ' + reason if reason else ''}")
 

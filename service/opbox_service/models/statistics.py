@@ -16,6 +16,8 @@ LATEST = 1000
 
 KINDS = ("success", "fail", "queue", "compute_infer", "cache_hit", "cache_miss")
 """What is counted of requests, by the protocol's names."""
+COPIES = ("compute_input", "compute_output")
+"""Times that the protocol has apart, and that are part of `compute_infer` here: as often, and no time."""
 
 
 class _EventTimes:
@@ -44,19 +46,22 @@ class ModelStatistics:
         self._sizes: dict[int, _EventTimes] = {}
         self._latest: deque[float] = deque(maxlen=LATEST)
 
-    def succeeded(self, examples: int, waited_s: float, whole_s: float) -> None:
+    def succeeded(self, examples: int, waited_s: float, whole_s: float, run_s: float | None) -> None:
         """Count a request that was answered.
 
         Args:
             examples: of its batch axis.
             waited_s: seconds until its run began.
             whole_s: seconds from its coming to its answer.
+            run_s: seconds of its run, which it may have shared with others; None: no run was needed.
         """
         with self._lock:
-            self._succeeded(examples, waited_s, whole_s)
+            self._succeeded(examples, waited_s, whole_s, run_s)
 
-    def _succeeded(self, examples: int, waited_s: float, whole_s: float) -> None:
+    def _succeeded(self, examples: int, waited_s: float, whole_s: float, run_s: float | None) -> None:
         self._examples += examples
+        if run_s is not None:
+            self._by_kind["compute_infer"].add(run_s)
         self._by_kind["success"].add(whole_s)
         self._latest.append(whole_s)
         self._by_kind["queue"].add(waited_s)
@@ -76,11 +81,10 @@ class ModelStatistics:
         """Count a run that was one request's; see `ran` and `succeeded`."""
         with self._lock:
             self._ran(examples, seconds)
-            self._succeeded(examples, waited_s, whole_s)
+            self._succeeded(examples, waited_s, whole_s, seconds)
 
     def _ran(self, examples: int, seconds: float) -> None:
         self._runs += 1
-        self._by_kind["compute_infer"].add(seconds)
         sizes = self._sizes.get(examples)
         if sizes is None:
             sizes = self._sizes[examples] = _EventTimes()
@@ -104,26 +108,24 @@ class ModelStatistics:
             }
 
     def to_json(self) -> Mapping[str, Any]:
-        """The figures, but for the model's name and version; times of copying are part of `compute_infer`."""
+        """The figures, but for the model's name and version.
+
+        As Triton's, `inference_stats` counts requests, each with its whole run, and `batch_stats` counts runs.
+        """
         with self._lock:
-            nothing = _EventTimes().to_json()
             kinds = {kind: durations.to_json() for kind, durations in self._by_kind.items()}
             return {
                 "last_inference": self._last_ms,
                 "inference_count": self._examples,
                 "execution_count": self._runs,
-                "inference_stats": {
-                    **kinds,
-                    "compute_input": nothing,
-                    "compute_output": nothing,
-                },
+                "inference_stats": kinds | _copies(kinds["compute_infer"]),
                 "batch_stats": [
-                    {
-                        "batch_size": size,
-                        "compute_input": nothing,
-                        "compute_infer": durations.to_json(),
-                        "compute_output": nothing,
-                    }
-                    for size, durations in sorted(self._sizes.items())
+                    {"batch_size": size, "compute_infer": runs, **_copies(runs)}
+                    for size, runs in ((size, runs.to_json()) for size, runs in sorted(self._sizes.items()))
                 ],
             }
+
+
+def _copies(runs: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """The figures of COPIES beside those of runs: Triton's tools refuse counts that differ."""
+    return {kind: {"count": runs["count"], "ns": 0} for kind in COPIES}

@@ -33,7 +33,7 @@ MODEL_ROUTES = (
         answer=served_models.Finished,
         runs_on=RunsOn.API_WITH_BODY,
         scope=("run", "admin"),
-        errors=(400, 403, 507),
+        errors=(400, 403, 404, 507),
     ),
     Route(
         method="POST",
@@ -45,7 +45,7 @@ MODEL_ROUTES = (
         answer=served_models.Finished,
         runs_on=RunsOn.API_WITH_BODY,
         scope=("run", "admin"),
-        errors=(400, 403),
+        errors=(400, 403, 404),
     ),
     *(
         Route(
@@ -56,7 +56,7 @@ MODEL_ROUTES = (
             operation=operation + suffix,
             answer=answer,
             runs_on=RunsOn.API,
-            errors=(400,),
+            errors=(400, 404),
         )
         for suffix, of in (("", paths.MODEL), ("_version", paths.MODEL_VERSION))
         for path, handler, operation, answer in (
@@ -76,6 +76,7 @@ MODEL_ROUTES = (
             answer=served_models.InferenceAnswer,
             runs_on=RunsOn.MODEL_WORKER,
             tensors=True,
+            takes_raw=True,
             errors=RUN_ERRORS,
         )
         for path, operation in ((paths.MODEL_INFER, "infer"), (paths.MODEL_VERSION_INFER, "infer_version"))
@@ -107,7 +108,7 @@ MODEL_ROUTES = (
             operation=operation,
             answer=model_gradients.ModelOutputs,
             runs_on=RunsOn.MODEL_WORKER,
-            errors=(400,),
+            errors=(400, 404),
         )
         for path, operation in (
             (paths.MODEL_OUTPUTS, "get_model_outputs"),
@@ -143,7 +144,7 @@ MODEL_ROUTES = (
         operation="get_model_network",
         answer=model_networks.ServedNetwork,
         runs_on=RunsOn.MODEL_WORKER,
-        errors=(400, 413),
+        errors=(400, 404, 413),
     ),
     Route(
         method="GET",
@@ -202,7 +203,7 @@ MODEL_ROUTES = (
             operation=operation,
             answer=served_models.StatisticsAnswer,
             runs_on=RunsOn.MODEL_WORKER,
-            errors=(400,),
+            errors=(400, 404),
         )
         for path, operation in (
             (paths.MODEL, "get_model_statistics"),
@@ -275,7 +276,7 @@ MODEL_ROUTES = (
             operation=operation,
             answer=answer,
             runs_on=RunsOn.API,
-            errors=(400,),
+            errors=(400, 404),
         )
         for path, handler, operation, answer in (
             (paths.TRACE, server_settings.get_trace, "get_trace_settings", server_settings.TraceSettings),
@@ -298,7 +299,7 @@ MODEL_ROUTES = (
             request=request,
             answer=answer,
             runs_on=RunsOn.API_WITH_BODY,
-            errors=(400, 501),
+            errors=(400, 404, 501),
         )
         for path, handler, operation, request, answer in (
             (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation, WithJsonSchema
+from pydantic import ConfigDict, Field, SkipValidation, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from ..validation import Expected, Strict
@@ -16,7 +16,9 @@ NO_SEQUENCES = "as sequences are not served"
 
 
 class RequestParameters(Strict):
-    """Parameters of a request for a model."""
+    """Parameters of a request for a model. Others are ignored: Triton's clients send some that mean nothing here."""
+
+    model_config = ConfigDict(extra="ignore")
 
     binary_data_output: bool = Field(default=False, description="Whether outputs come as bytes that do not say.")
     priority: int = Field(

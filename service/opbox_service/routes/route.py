@@ -75,6 +75,7 @@ class Route:
         scope: what the token needs, one of several where they are listed; None where any token will do.
         token: whether a token is needed at all.
         tensors: whether tensors travel both ways, which may be bytes behind the JSON.
+        takes_raw: whether a body may be a tensor's bytes and nothing else, as its JSON of no bytes says.
         status: of success.
         accepted: the model of an answer with status 202.
         ends_session: whether it ends the session {id}.
@@ -97,6 +98,7 @@ class Route:
     scope: Scope | tuple[Scope, ...] | None = "run"
     token: bool = True
     tensors: bool = False
+    takes_raw: bool = False
     status: int = 200
     accepted: type[BaseModel] | None = None
     ends_session: bool = False

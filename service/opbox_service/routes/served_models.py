@@ -63,7 +63,8 @@ class RequestedOutput(Strict):
     parameters: dict[str, Any] = Field(
         default={},
         description="`binary_data`: whether it comes as bytes; `classification`: number of classes; "
-        "`shared_memory_region`, `shared_memory_byte_size`, `shared_memory_offset`: where it goes instead.",
+        "`shared_memory_region`, `shared_memory_byte_size`, `shared_memory_offset`: where it goes instead. Others are "
+        "ignored.",
     )
 
 
@@ -111,15 +112,32 @@ class ConfiguredTensor(BaseModel):
     dims: list[int] = Field(description="Without the batch axis where `max_batch_size` is not 0.")
 
 
+class ConfiguredInput(ConfiguredTensor):
+    """An input."""
+
+    format: str = Field(description="FORMAT_NONE: its axes have no meaning that is known.")
+
+
+class InstanceGroup(BaseModel):
+    """A device on which a model runs."""
+
+    name: str
+    kind: str = Field(description="KIND_CPU, KIND_GPU, or KIND_AUTO: the server's device.")
+    count: int
+    gpus: list[int]
+
+
 class ModelConfiguration(BaseModel):
     """A model's configuration."""
 
     name: str
     platform: str
     backend: str
+    version_policy: dict[str, Any] = Field(description="`latest`, `all`, or `specific` with `versions`.")
     max_batch_size: int = Field(description="0: every request runs alone.")
-    input: list[ConfiguredTensor]
+    input: list[ConfiguredInput]
     output: list[ConfiguredTensor]
+    instance_group: list[InstanceGroup]
 
 
 class IndexEntry(BaseModel):
@@ -206,9 +224,6 @@ class ModelReady(BaseModel):
     ready: bool
 
 
-OUTPUT_PARAMETERS = ("binary_data", "classification")
-
-
 class IndexRequest(Body):
     """Which models to list."""
 
@@ -256,8 +271,6 @@ def infer(engine: Engine, call: Call, done: Done) -> None:
     by_default = body.parameters.binary_data_output
     in_bytes = frozenset(one.name for one in asked if one.parameters.get("binary_data", by_default))
     classes = {one.name: _classes(one) for one in asked if "classification" in one.parameters}
-    for one in asked:
-        _check_parameters(one)
     header = {"model_name": call.parameters["model"], "model_version": str(reference.version)}
     if body.id is not None:
         header["id"] = body.id
@@ -271,18 +284,10 @@ def infer(engine: Engine, call: Call, done: Done) -> None:
         done(Answer(header, {**outputs, **best}, inferred=in_bytes))
 
     wishes = QueueWishes(body.parameters.priority, body.parameters.timeout)
-    form = model.infer(call.owner, call.tensors, names, take, done, call.limit, wishes)
+    tensors = call.tensors if call.raw is None else model.of_raw(call.raw)
+    form = model.infer(call.owner, tensors, names, take, done, call.limit, wishes)
     if recurring is not None and first and not classes and in_bytes.issuperset(names):
         model.known_requests.keep(recurring, form, wishes, header, first)
-
-
-def _check_parameters(output: RequestedOutput) -> None:
-    unknown = [key for key in output.parameters if key not in OUTPUT_PARAMETERS]
-    if unknown:
-        expected = " or ".join(OUTPUT_PARAMETERS)
-        raise BadRequestError(
-            f"outputs: {output.name!r}: parameters: expected {expected}, got {unknown[0][:80]!r}, which is not served"
-        )
 
 
 def _classes(output: RequestedOutput) -> int:

@@ -34,6 +34,8 @@ __all__ = ["ModelServing"]
 
 SERVER = "\0server"
 """The owner of calls that load models of the server's folder: nobody's name begins so."""
+LOADS_AT_A_TIME = 4
+"""Number of models that are loaded at a time when the server starts: while one's files are read, others compile."""
 ANSWER_BYTES = 1 << 20
 """Maximum bytes of what a model's own process says of it."""
 _log = structlog.get_logger("opbox.models")
@@ -82,13 +84,25 @@ class ModelServing:
         except NotReadyError as error:
             _log.error("models are not loaded", reason=str(error))
             names = []
-        for name in names:
-            try:
-                await self.load(name)
-            except MXNetError as error:
-                _log.error("a model is not loaded", model=name, reason=str(error))
-        for name in await asyncio.to_thread(self.repository.published_names) if published else ():
-            await self.load_latest(name)
+        at_a_time = asyncio.Semaphore(LOADS_AT_A_TIME)
+
+        async def load(name: str) -> None:
+            async with at_a_time:
+                try:
+                    await self.load(name)
+                except MXNetError as error:
+                    _log.error("a model is not loaded", model=name, reason=str(error))
+
+        async def load_latest(name: str) -> None:
+            async with at_a_time:
+                await self.load_latest(name)
+
+        owned = await asyncio.to_thread(self.repository.published_names) if published else ()
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                tasks.create_task(load(name))
+            for name in owned:
+                tasks.create_task(load_latest(name))
 
     async def load_latest(self, name: str) -> bool:
         """Load a published model: its newest version, or the newest of those before it that can be loaded.

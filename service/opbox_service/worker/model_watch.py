@@ -44,14 +44,17 @@ class ModelWatch:
     async def run(self) -> None:
         """Look again and again, until it is cancelled."""
         while True:
-            try:
-                await self.look()
-            except Exception:
-                _log.exception("a look at the store of published models failed")
             await asyncio.sleep(LOOK_S)
+            await self.look()
 
     async def look(self) -> None:
-        """Load what has come or changed, and unload what is gone."""
+        """Load what has come or changed, and unload what is gone; the log says what went wrong."""
+        try:
+            await self._follow_all()
+        except Exception:
+            _log.exception("a look at the store of published models failed")
+
+    async def _follow_all(self) -> None:
         try:
             there = await asyncio.to_thread(self._store.all_stamps)
         except (MXNetError, OSError) as error:
