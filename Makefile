@@ -10,7 +10,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots test-cluster packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean haproxy
+.PHONY: help perf-analyzer demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots test-cluster packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean haproxy
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -140,7 +140,10 @@ $(VENV)/.clients: $(READY) .ci/clients.txt $(wildcard tests/clients/typescript/p
 	cd .clients && npm ci --no-audit --no-fund --loglevel=error || echo "clients: no TypeScript tools, so their tests are skipped"
 	@touch $@
 
-clients: $(VENV)/.clients  ## generate clients from the OpenAPI document, for Python and TypeScript, and run a program on each
+perf-analyzer: $(VENV)/.clients  ## unpack Triton's perf_analyzer into .perf-analyzer for its test, where it can be had
+	@sh .ci/perf-analyzer.sh $(BIN)/python
+
+clients: $(VENV)/.clients perf-analyzer  ## generate clients from the OpenAPI document, for Python and TypeScript, and run a program on each
 	$(BIN)/python -m pytest -rs -m clients tests/clients $(ARGS)
 
 $(VENV)/.cluster: $(READY) .ci/cluster.txt
@@ -262,4 +265,4 @@ test-image: $(READY)  ## build the image (VARIANT, COMPILER), start it, train wi
 	VARIANT=$(VARIANT) COMPILER=$(COMPILER) $(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .haproxy .nginx .prometheus .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
+	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .haproxy .nginx .perf-analyzer .prometheus .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

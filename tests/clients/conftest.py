@@ -17,9 +17,11 @@ from tests.models.folders import perceptron, save
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     models = tmp_path_factory.mktemp("models")
     save(models / "plain", *perceptron(), toml=INPUT)
+    save(models / "batched", *perceptron(), toml="max_batch = 8\n" + INPUT)
     settings = {"OPBOX_MODELS": str(models), "OPBOX_SHARED_MEMORY": "own", "OPBOX_GRPC_PORT": "0"}
     live = Live("none", tmp_path_factory.mktemp("server"), **settings)
-    assert live.clients["boss"].post("/v2/repository/models/plain/load").status_code == 200
+    for name in ("plain", "batched"):
+        assert live.clients["boss"].post(f"/v2/repository/models/{name}/load").status_code == 200
     yield live
     assert live.stop() == 0
 

@@ -67,4 +67,4 @@ def test_a_model_that_is_none(client: Any) -> None:
     for ask in (client.check_model_readiness, client.read_model_metadata):
         with pytest.raises(ApiError) as caught:
             ask("nothing")
-        assert (caught.value.status_code, "model 'nothing'" in caught.value.body["error"]) == (400, True)
+        assert (caught.value.status_code, "model: 'nothing'" in caught.value.body["error"]) == (404, True)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore:Protobuf g
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = ("ModelConfig", "ModelInput", "ModelOutput")
+CONFIGURATION = ("ModelConfig", "ModelInput", "ModelInstanceGroup", "ModelOutput")
 """Messages of which the server has the fields that it answers."""
 
 
@@ -121,7 +121,7 @@ def test_a_stream(triton: Any) -> None:
     for i, (result, error) in enumerate(got):
         if i == 3:
             assert isinstance(error, InferenceServerException)
-            assert "model 'nothing'" in str(error)
+            assert "unknown model: 'nothing' is not found" in str(error)
         else:
             assert result.get_response().id == str(i)
             np.testing.assert_array_equal(result.as_numpy("softmax_output"), expected(X + i))
@@ -155,7 +155,7 @@ def test_errors_are_its_exceptions(triton: Any) -> None:
 
     cases = [
         (partial(triton.infer, "plain", [data(X[:, :2])], headers=headers()), "INVALID_ARGUMENT", "input 'data': exp"),
-        (partial(triton.infer, "nothing", [data()], headers=headers()), "NOT_FOUND", "model 'nothing'"),
+        (partial(triton.infer, "nothing", [data()], headers=headers()), "NOT_FOUND", "unknown model: 'nothing'"),
         (partial(triton.infer, "plain", [data()]), "UNAUTHENTICATED", "token: expected"),
         (partial(triton.infer, "plain", [data()], headers={"authorization": "Bearer another-token-of-22-letters"}),
          "UNAUTHENTICATED", "token: expected"),
