@@ -105,7 +105,9 @@ def test_infer_by_http(http: str, coding: str | None) -> None:
             check(answer)
         statistics = client.get_inference_statistics("simple", headers=dict(HTTP))
         assert len(statistics["model_stats"]) == 1
-        with pytest.raises(InferenceServerException, match="model 'wrong_model_name'"):
+        with pytest.raises(
+            InferenceServerException, match="Request for unknown model: 'wrong_model_name' is not found"
+        ):
             client.infer("wrong_model_name", inputs_of(module), headers=dict(HTTP))
 
 
@@ -144,13 +146,17 @@ def test_health_metadata_and_control(kind: str, http: str, address: str) -> None
         assert client.is_server_ready(headers=add())
         metadata = client.get_model_metadata("simple", headers=add())
         assert (metadata["name"] if kind == "http" else metadata.name) == "simple"
-        with pytest.raises(InferenceServerException, match="model 'wrong_model_name'"):
+        with pytest.raises(
+            InferenceServerException, match="Request for unknown model: 'wrong_model_name' is not found"
+        ):
             client.get_model_metadata("wrong_model_name", headers=add())
         client.unload_model("simple", headers=add())
         assert not client.is_model_ready("simple", headers=add())
         client.load_model("simple", headers=add())
         assert client.is_model_ready("simple", headers=add())
-        with pytest.raises(InferenceServerException, match="model 'wrong_model_name'"):
+        with pytest.raises(
+            InferenceServerException, match="Request for unknown model: 'wrong_model_name' is not found"
+        ):
             client.load_model("wrong_model_name", headers=add())
 
 
