@@ -145,9 +145,10 @@ class ApiProcess:
             return "the server is loading its models: try again in a moment"
         return self._tokens.unready
 
-    def metrics(self) -> tuple[bytes, str]:
-        """Prometheus metrics, and their content type."""
-        return self._metrics.text(), self._metrics.content_type
+    async def metrics(self) -> Answer:
+        """Prometheus metrics."""
+        models = await self.served_models.all_statistics()
+        return Answer({}, text=self._metrics.text(models), content_type=self._metrics.content_type)
 
     def cancel(self, owner: str, request_id: str) -> bool:
         """Stop an owner's request; return False if the id is unknown."""

@@ -13,7 +13,7 @@ import importlib.util
 import os
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -302,7 +302,7 @@ class Engine:
     books = None
     """None: an embedded engine counts no usage."""
 
-    def metrics(self) -> tuple[bytes, str]:
+    def metrics(self) -> Coroutine[Any, Any, Answer]:
         """NotFoundError: an engine in one's own process counts nothing."""
         raise NotFoundError("GET /metrics: expected a server, got an engine in this process: use `opbox serve`")
 

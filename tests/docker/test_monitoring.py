@@ -11,11 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from opbox_service.api.metrics import Metrics
 from opbox_service.device_time import DeviceTime
+from opbox_service.models.statistics import ModelStatistics
 from opbox_service.worker.pool import Stats
 
 MONITORING = Path(__file__).parents[2] / "docker" / "monitoring"
 DASHBOARD = MONITORING / "dashboards" / "opbox.json"
-_NAME = re.compile(r"\b(?:opbox|process)_\w+")
+_NAME = re.compile(r"\b(?:opbox|process|nv)_\w+")
 _LABELS = re.compile(r"\bby \(([^)]*)\)|\{(\w+)=~?|\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
 
 
@@ -26,7 +27,8 @@ def exported() -> dict[str, set[str]]:
     metrics.count("POST", "/v1/forward", 200, 0.1, 10, 10, "ann")
     metrics.count_commands(1)
     labels: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(metrics.text().decode()):
+    model = {**ModelStatistics().to_json(), "name": "digits", "version": "1"}
+    for family in text_string_to_metric_families(metrics.text([model]).decode()):
         for sample in family.samples:
             labels.setdefault(sample.name, set()).update(sample.labels)
     return labels

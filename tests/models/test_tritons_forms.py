@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import opbox as mx
 from tests.contract.live import Live
@@ -108,6 +109,29 @@ def test_a_chunked_body_may_be_compressed(rows: Live) -> None:
     assert answer.status_code == 200, answer.text
     (output,) = answer.json()["outputs"]
     np.testing.assert_allclose(np.reshape(output["data"], (3, CLASSES)), expected(X), rtol=ROUNDING)
+
+
+def test_prometheus_has_models_under_tritons_names(rows: Live) -> None:
+    def figures() -> dict[str, float]:
+        text = rows.clients["monitor"].get("/metrics").text
+        families = text_string_to_metric_families(text)
+        samples = [sample for family in families for sample in family.samples if sample.name.startswith("nv_")]
+        return {sample.name: sample.value for sample in samples if sample.labels == {"model": "rows", "version": "1"}}
+
+    before = figures()
+    assert infer(rows).status_code == 200
+    assert infer(rows, X[:, :2]).status_code == 400
+    after = figures()
+    changes = {name: value - before[name] for name, value in after.items() if value != before[name]}
+    durations = {name for name in changes if name.endswith("_us")}
+    assert {name: value for name, value in changes.items() if name not in durations} == {
+        "nv_inference_request_success": 1,
+        "nv_inference_request_failure": 1,
+        "nv_inference_count": 3,
+        "nv_inference_exec_count": 1,
+    }
+    assert "nv_inference_request_duration_us" in durations
+    assert after["nv_inference_compute_input_duration_us"] == 0
 
 
 def test_parameters_that_mean_nothing_here_are_ignored(rows: Live, call: Calls) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from typing import Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -22,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from ..device_time import DeviceTime
 from ..worker.pool import Stats
+from .model_metrics import model_registry
 from .request_counts import RequestCounts
 
 __all__ = ["Metrics"]
@@ -72,9 +74,13 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def text(self) -> bytes:
-        """Return the metrics as Prometheus text."""
-        return generate_latest(self._registry)
+    def text(self, models: Sequence[Mapping[str, Any]] = ()) -> bytes:
+        """Return the metrics as Prometheus text.
+
+        Args:
+            models: the statistics of each served version; see `model_registry`.
+        """
+        return generate_latest(self._registry) + generate_latest(model_registry(models))
 
     def _owner_label(self, owner: str) -> str:
         if owner not in self._owners:

@@ -65,6 +65,9 @@ class ServedModels(Protocol):
     async def load(self, name: str, override: ModelOverride | None = None) -> None:
         """Load a model's versions; MXNetError says why one was not loaded."""
 
+    async def all_statistics(self) -> list[dict[str, Any]]:
+        """The figures of every version, with their full names."""
+
     async def statistics(self, owner: str) -> list[dict[str, Any]]:
         """The figures of every version that an owner may call."""
 
@@ -115,8 +118,8 @@ class Place(Protocol):
     def begin(self, work: Coroutine[Any, Any, Answer | None], done: Done) -> None:
         """Do something that takes its time; `done` gets its answer, an empty one for None, or its error."""
 
-    def metrics(self) -> tuple[bytes, str]:
-        """Prometheus metrics, and their content type."""
+    def metrics(self) -> Coroutine[Any, Any, Answer]:
+        """Prometheus metrics."""
 
     def events(self, owner: str, scopes: frozenset[Scope]) -> AsyncIterator[bytes]:
         """The server's state, sent by server-sent events to an owner with these scopes."""
@@ -205,8 +208,7 @@ def cancel(place: Place, call: Call, done: Done) -> None:
 
 def metrics(place: Place, call: Call, done: Done) -> None:
     """Prometheus metrics."""
-    text, content_type = place.metrics()
-    done(Answer({}, text=text, content_type=content_type))
+    place.begin(place.metrics(), done)
 
 
 def events(place: Place, call: Call, done: Done) -> None:

@@ -397,7 +397,7 @@ ROUTES = RouteTable(
             tag="health",
             operation="get_metrics",
             answer=None,
-            runs_on=RunsOn.API,
+            runs_on=RunsOn.API_WITH_BODY,
             scope=("metrics", "admin"),
         ),
         # -- models, in a table of their own

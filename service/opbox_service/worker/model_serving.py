@@ -239,6 +239,10 @@ class ModelServing:
         if private is not None:
             await asyncio.to_thread(private.cleanup)
 
+    async def all_statistics(self) -> list[dict[str, Any]]:
+        """The figures of every version, with their full names."""
+        return [{**answer["statistics"], "name": reference.name} for reference, answer in await self._figures_of(None)]
+
     async def statistics(self, owner: str) -> list[dict[str, Any]]:
         """The figures of every version that an owner may call."""
         return [
