@@ -104,6 +104,8 @@ MODEL_VERSION = "/v2/models/{model}/versions/{version}"
 MODEL_VERSION_BACKWARD = "/v2/models/{model}/versions/{version}/backward"
 MODEL_VERSION_INFER = "/v2/models/{model}/versions/{version}/infer"
 MODEL_VERSION_OUTPUTS = "/v2/models/{model}/versions/{version}/outputs"
+MODEL_TEXTS = tuple(f"{path}/{verb}" for path in (MODEL, MODEL_VERSION) for verb in ("generate", "generate_stream"))
+"""Triton's routes for texts, which no model takes."""
 MODELS = "/v1/models"
 MODEL_DRAWING = "/v1/models/{model}/versions/{version}/drawings/{drawing}"
 LISTED_MODEL = "/v1/models/{model}"

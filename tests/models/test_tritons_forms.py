@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import opbox as mx
+from opbox_service.models.classes import top_classes
 from tests.contract.live import Live
 from tests.models.conftest import address_of, loaded
 from tests.models.folders import CLASSES, FEATURES, ROUNDING, expected, perceptron, save
@@ -132,6 +133,25 @@ def test_prometheus_has_models_under_tritons_names(rows: Live) -> None:
     }
     assert "nv_inference_request_duration_us" in durations
     assert after["nv_inference_compute_input_duration_us"] == 0
+
+
+@pytest.mark.parametrize("path", ["generate", "generate_stream", "versions/1/generate", "versions/1/generate_stream"])
+def test_texts_are_refused_in_one_sentence(rows: Live, path: str) -> None:
+    asked = {"text_input": "a story", "parameters": {"temperature": 1}}
+    answer = rows.clients["ann"].post(f"/v2/models/rows/{path}", json=asked)
+    sentence = (
+        "generate: expected a request for numbers, as no model takes texts, got one for model 'rows': send tensors to "
+        "its /infer"
+    )
+    assert (answer.status_code, answer.json()["error"]) == (501, sentence)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+def test_classes_of_integers_are_integers(dtype: type[np.generic]) -> None:
+    bounds = np.iinfo(dtype)
+    values = np.array([[3, bounds.min, bounds.max, 7]], dtype)
+    best = top_classes("out", values, 4, ["a", "b"])
+    assert best.tolist() == [[f"{bounds.max}:2".encode(), b"7:3", b"3:0:a", f"{bounds.min}:1:b".encode()]]
 
 
 def test_parameters_that_mean_nothing_here_are_ignored(rows: Live, call: Calls) -> None:

@@ -26,6 +26,7 @@ from opbox_protocol.routes import (
     MODEL_BACKWARD,
     MODEL_INFER,
     MODEL_LOAD,
+    MODEL_TEXTS,
     MODEL_VERSION_BACKWARD,
     MODEL_VERSION_INFER,
     SYSTEM_MEMORY_REGION,
@@ -51,6 +52,7 @@ REFUSED = {
     ("POST", SYSTEM_MEMORY_REGION + "/register"): 501,
     ("GET", CUDA_MEMORY_REGION + "/status"): 501,
     ("POST", CUDA_MEMORY_REGION + "/register"): 501,
+    **{("POST", path): 501 for path in MODEL_TEXTS},
 }
 """Statuses where nothing is under way, saved or registered, and shared memory is off."""
 OF_MODELS = (MODEL_INFER, MODEL_VERSION_INFER, MODEL_BACKWARD, MODEL_VERSION_BACKWARD)

@@ -149,6 +149,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("POST", paths.MODEL_LOAD): Example({}, {}),
     ("POST", paths.MODEL_INFER): Example({"id": "1", "inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
     ("POST", paths.MODEL_VERSION_INFER): Example({"inputs": [_tensor("data", [1, 4], 1, 2, 3, 4)]}),
+    **{("POST", path): Example({"text_input": "A story"}, refused=501) for path in paths.MODEL_TEXTS},
     ("POST", paths.MODEL_BACKWARD): Example(GRADIENTS),
     ("POST", paths.MODEL_VERSION_BACKWARD): Example(GRADIENTS),
     ("POST", paths.MODEL_UNLOAD): Example({}, {}),

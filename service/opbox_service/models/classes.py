@@ -17,6 +17,8 @@ def top_classes(
 ) -> np.ndarray[Any, np.dtype[np.bytes_]]:
     """The largest values of each example, the largest first, as texts "value:index" or "value:index:label".
 
+    Values of integers stand there as integers.
+
     Args:
         name: of the output, for errors.
         values: the first axis counts examples, if there is another.
@@ -34,11 +36,13 @@ def top_classes(
         raise BadRequestError(
             f"output {name!r}: classification: expected numbers, got {values.dtype} of {values.shape}"
         )
-    numbers = values.astype(np.float64)
+    whole = values.dtype.kind in "iu"
+    numbers = values if whole else values.astype(np.float64)
     rows = numbers.reshape(len(numbers), -1) if numbers.ndim > 1 else numbers.reshape(1, -1)
-    best = np.argsort(-rows, axis=1, kind="stable")[:, :count]
+    # An integer's complement falls as it rises, and never overflows.
+    best = np.argsort(~rows if whole else -rows, axis=1, kind="stable")[:, :count]
     texts = [
-        [f"{row[i]:f}:{i}{':' + labels[i] if i < len(labels) else ''}".encode() for i in indices]
+        [f"{row[i]:{'d' if whole else 'f'}}:{i}{':' + labels[i] if i < len(labels) else ''}".encode() for i in indices]
         for row, indices in zip(rows, best, strict=True)
     ]
     array = np.array(texts, dtype=np.bytes_)

@@ -85,6 +85,24 @@ MODEL_ROUTES = (
         Route(
             method="POST",
             path=path,
+            handler=served_models.generate,
+            tag="models",
+            operation=operation,
+            request=served_models.GenerateRequest,
+            answer=served_models.Finished,
+            runs_on=RunsOn.API_WITH_BODY,
+            errors=(400, 501),
+        )
+        for path, operation in zip(
+            paths.MODEL_TEXTS,
+            ("generate", "generate_stream", "generate_version", "generate_stream_version"),
+            strict=True,
+        )
+    ),
+    *(
+        Route(
+            method="POST",
+            path=path,
             handler=model_gradients.model_backward,
             tag="models",
             operation=operation,

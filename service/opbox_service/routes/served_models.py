@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, Field, RootModel, SkipValidation
+from pydantic import BaseModel, ConfigDict, Field, RootModel, SkipValidation
 
-from opbox_protocol.errors import BadRequestError, ForbiddenError
+from opbox_protocol.errors import BadRequestError, ForbiddenError, UnsupportedError
 
 from ..carriers import Answer, Call, Done
 from ..models.classes import top_classes
@@ -29,6 +29,7 @@ __all__ = [
     "DescribedModel",
     "DropRequest",
     "Finished",
+    "GenerateRequest",
     "IndexRequest",
     "InferRequest",
     "InferenceAnswer",
@@ -45,6 +46,7 @@ __all__ = [
     "describe",
     "drop",
     "figures",
+    "generate",
     "index",
     "infer",
     "load",
@@ -244,6 +246,12 @@ class ModelIndex(RootModel[list[IndexEntry]]):
     """A list of versions."""
 
 
+class GenerateRequest(Body):
+    """What a model of texts would be asked."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class DropRequest(Body):
     """Which versions a worker is to keep."""
 
@@ -288,6 +296,14 @@ def infer(engine: Engine, call: Call, done: Done) -> None:
     form = model.infer(call.owner, tensors, names, take, done, call.limit, wishes)
     if recurring is not None and first and not classes and in_bytes.issuperset(names):
         model.known_requests.keep(recurring, form, wishes, header, first)
+
+
+def generate(place: Place, call: Call, done: Done) -> None:
+    """Refuse Triton's extension for texts: no model takes any."""
+    raise UnsupportedError(
+        f"generate: expected a request for numbers, as no model takes texts, got one for model "
+        f"{call.parameters['model'][:80]!r}: send tensors to its /infer"
+    )
 
 
 def _classes(output: RequestedOutput) -> int:
