@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import landlock, seccomp
+from . import landlock, seccomp, system_files
 
 __all__ = [
     "Bounds",
@@ -42,8 +42,6 @@ _CAPABILITY_VERSION = 0x20080522
 _CLONE_NEWNET, _CLONE_NEWIPC = 0x40000000, 0x08000000
 ADDRESSES = 4 << 30
 """Bytes of address space allowed beyond the memory limit."""
-_READ = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -109,7 +107,7 @@ def confine(bounds: Bounds, connection: int | None = None) -> None:
     """
     if not bounds.network and os.geteuid() == 0:
         _libc.unshare(_CLONE_NEWNET | _CLONE_NEWIPC)
-    read = [*_READ, *bounds.read, *_prefixes()]
+    read = [*bounds.read, *_prefixes()]
     if bounds.user:
         read = [reachable(path) for path in read]
         keep_modules_reachable()
@@ -128,8 +126,11 @@ def confine(bounds: Bounds, connection: int | None = None) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.umask(0o077)
     _limit(bounds)
-    devices = [*_DEVICES, *(_for_cuda() if bounds.gpu else ())]
-    landlock.restrict([*read, *sys.path], [bounds.folder, *bounds.write, *devices], network=bounds.network)
+    landlock.restrict(
+        [*system_files.readable(), *read, *sys.path],
+        [bounds.folder, *bounds.write, *system_files.writable(gpu=bounds.gpu)],
+        network=bounds.network,
+    )
     if os.geteuid() == 0:
         _drop_capabilities()
     if bounds.seccomp:
@@ -146,16 +147,6 @@ def die_with(parent: int) -> None:
 def refuse_dumps() -> None:
     """Let no other process of the same user read or write this one's memory."""
     _prctl(_PR_SET_DUMPABLE, 0)
-
-
-def _for_cuda() -> list[str]:
-    """What CUDA writes to: the devices, and the names of the process's own threads.
-
-    CUDA's initialisation ends with error 304 where it may not name its threads. The descriptor stays open, so that the
-    kernel keeps the folder's inode, by which Landlock knows it.
-    """
-    threads = os.open("/proc/self/task", os.O_PATH | os.O_DIRECTORY)
-    return [*glob.glob("/dev/nvidia*"), f"/proc/self/fd/{threads}"]
 
 
 def _prctl(what: int, value: int) -> None:

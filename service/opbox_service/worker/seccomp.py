@@ -35,7 +35,12 @@ _NEW_NAMESPACES = 0x7E020000
 """Flags of clone: namespaces of users, processes, mounts, networks, …"""
 _INJECTING = (0x5412, 0x541C)
 """Requests of ioctl that type on a terminal for somebody else: TIOCSTI, TIOCLINUX."""
+_NOTIFY = 1026
+"""The request of fcntl that watches a folder: F_NOTIFY."""
 _QUERY = 0xFFFFFFFF
+_SCHEDULING = ("sched_setparam", "sched_setscheduler", "sched_setattr")
+_IO_PROCESS = 1
+"""IOPRIO_WHO_PROCESS: a process, not a group or a user."""
 _BUFFERS = (7, 32)
 """Options of sockets: the size of the buffer for what is sent."""
 _KIND = 0xF
@@ -76,6 +81,8 @@ class _Condition:
         yield _step(_RETURN, _ERRNO | error)
 
 
+_ITSELF = _Condition(0, (0,))
+"""The process that a call is about: the caller."""
 _NULL = (_Condition(4, (0,)), _Condition(4, (0,), high=True))
 """The address of sendto: none."""
 
@@ -138,7 +145,11 @@ def program(machine: str, connection: int | None, *, network: bool, gpu: bool, m
     conditions = {
         "clone": (errno.EPERM, [_Condition(0, (0,), mask=_NEW_NAMESPACES)]),
         "personality": (errno.EPERM, [_Condition(0, (_QUERY,))]),
-        "prlimit64": (errno.EPERM, [_Condition(0, (0,))]),  # its own limits, not those of a process of the same user
+        # Its own limits, priority and turns, not those of a process of the same user.
+        **dict.fromkeys(("prlimit64", *_SCHEDULING), (errno.EPERM, [_ITSELF])),
+        "setpriority": (errno.EPERM, [_Condition(0, (os.PRIO_PROCESS,)), _Condition(1, (0,))]),
+        "ioprio_set": (errno.EPERM, [_Condition(0, (_IO_PROCESS,)), _Condition(1, (0,))]),
+        "fcntl": (errno.EPERM, [_Condition(1, (_NOTIFY,), refused=True)]),
         "ioctl": (errno.EPERM, [_Condition(1, _INJECTING, refused=True)]),
         # A pair of datagram sockets could be sent on to any path.
         "socketpair": (errno.EACCES, [_Condition(1, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET), mask=_KIND)]),

@@ -35,12 +35,12 @@ def walls_of(settings: Settings) -> Walls:
     missing = []
     if not version:
         whose = "other users' readable files" if root and settings.code_user else "the server's files"
-        missing.append(f"this kernel has no Landlock: code of sessions can read {whose}")
+        missing.append(f"this kernel has no Landlock: code of sessions can read {whose}, and all processes' arguments")
     if not calls:
         why = "OPBOX_CODE_SECCOMP is off" if not settings.code_seccomp else "this kernel has no seccomp"
         missing.append(
-            f"{why}: code of sessions can reach sockets that let everybody in, hold memory that nobody counts, use "
-            "and every part of the kernel"
+            f"{why}: code of sessions can reach sockets that let everybody in, watch others' folders, hold memory "
+            "that nobody counts, and use every part of the kernel"
         )
     empty = root and _capabilities() & _SYS_ADMIN
     if settings.code_network:
