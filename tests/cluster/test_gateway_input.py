@@ -50,6 +50,8 @@ def exchange(box: Box, data: bytes) -> bytes:
         (b"GET /v2\r\n\r\n", 400),
         (b"GET /v2 HTTP/2.0\r\n\r\n", 400),
         (b"GET http://other/v2 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n" + TOKEN + TOKEN + b"\r\n", 400),
+        (b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /v2#x HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"CONNECT other:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n", 400),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -111,6 +112,55 @@ def test_a_server_on_loopback_answers_to_its_own_names(server: Live, host: str, 
         assert answer.json()["error"].startswith("Host: expected a name of this server's (127.0.0.1, ")
         assert "OPBOX_ALLOWED_HOSTS" in answer.json()["error"]
         assert ask(server, "/v2/health/live", Host=host).status_code == 403
+
+
+def status_of(server: Live, target: str, *lines: str, body: str = "") -> int:
+    """The status of the answer to a head that is sent as it is."""
+    host, port = server.url.removeprefix("http://").split(":")
+    method = "POST" if body else "GET"
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
+        text = "\r\n".join([f"{method} {target} HTTP/1.1", *lines, "Connection: close", "", body])
+        sock.sendall(text.encode())
+        return int(sock.makefile("rb").readline().split()[1])
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://localhost/v2", "localhost", 200),
+        ("HTTP://127.0.0.1:8000/v2?x=1", "evil.example.org", 200),
+        ("https://[::1]:8000/v2", "localhost", 200),
+        ("http://evil.example.org/v2", "localhost", 403),
+        ("http://evil.example.org:8000/v2", "localhost", 403),
+        ("http://localhost@evil.example.org/v2", "localhost", 400),
+        ("http:///v2", "localhost", 400),
+        ("ftp://localhost/v2", "localhost", 400),
+    ],
+)
+def test_the_host_of_a_url_counts_and_not_the_header(server: Live, target: str, host: str, status: int) -> None:
+    assert status_of(server, target, f"Host: {host}", f"Authorization: Bearer {TOKENS['ann']}") == status
+
+
+@pytest.mark.parametrize("token", ["ann", "bob"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Authorization: Bearer no-such-token"],
+        ["Authorization: Basic YW5uOmFubg=="],
+        [f"authorization: Bearer {TOKENS['ann']}"],
+        ["Host: localhost"],
+        ["X-Request-Id: a", "X-Request-Id: b"],
+        ["Content-Type: application/json", "Content-Type: text/plain"],
+        ["Content-Length: 0", "Content-Length: 0"],
+        ["Inference-Header-Content-Length: 1", "Inference-Header-Content-Length: 2"],
+        ["Opbox-Call: a/1", "Opbox-Call: a/2"],
+    ],
+)
+def test_a_header_of_which_one_value_is_taken_comes_once(server: Live, token: str, lines: list[str]) -> None:
+    usual = ["Host: localhost", f"Authorization: Bearer {TOKENS[token]}"]
+    assert status_of(server, "/v2", *usual, *lines) == 400
+    assert status_of(server, "/v2", *lines, *usual) == 400
+    assert status_of(server, "/v2", *usual, "Accept: text/plain", "Accept: application/json") == 200
 
 
 def test_further_names_of_a_server(start: Callable[..., Live]) -> None:

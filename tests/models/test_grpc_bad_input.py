@@ -13,7 +13,7 @@ from opbox_service.grpc.infer_requests import InferRequestReader
 from opbox_service.grpc.statuses import STATUS_CODES
 from opbox_service.settings import Settings
 from tests.models.folders import FEATURES, expected
-from tests.models.grpc_client import Calls, Request, request, values
+from tests.models.grpc_client import Calls, Request, metadata, request, values
 
 X = np.random.default_rng(0).normal(size=(3, FEATURES)).astype(np.float32)
 
@@ -181,3 +181,15 @@ def test_errors_of_models(call: Calls) -> None:
 
 def test_every_status_has_one() -> None:
     assert set(STATUS_CODES) >= set(STATUSES)
+
+
+@pytest.mark.parametrize("name", ["ModelInfer", "ModelStreamInfer"])
+@pytest.mark.parametrize("owners", [("ann", "bob"), ("bob", "ann"), ("ann", "ann")])
+def test_two_tokens_are_refused(call: Calls, name: str, owners: tuple[str, str]) -> None:
+    sent = [pair for owner in owners for pair in metadata(owner)]
+    message = request(X) if name == "ModelInfer" else iter([request(X)])
+    with pytest.raises(grpc.RpcError) as refused:
+        answer = call.callable(name)(message, metadata=sent, timeout=120)
+        list(answer if name == "ModelStreamInfer" else [answer])
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details() == "Authorization: expected one such header, got 2"

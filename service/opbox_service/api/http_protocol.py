@@ -26,6 +26,7 @@ from .connection_io import ConnectionReader, LingeringTransport
 from .connections import ConnectionEntry, Connections
 from .receiving import receive_into
 from .request_context import Disconnected, Receive, Send
+from .request_heads import check_single, host_of_target
 
 __all__ = ["RECEIVE_INTO", "SEND_WHOLE", "HttpProtocol"]
 
@@ -72,7 +73,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.entry: ConnectionEntry | None = None
         self._in_head = True
         self._muted = False
-        self._too_many = False
+        self._wrong: tuple[int, MXNetError] | None = None  # what is wrong with the head, and the status that says so
         self._size = 0  # bytes since the head's beginning, or since the last bytes of its body
         self._last_bytes = b""  # of these, the last three
         self._left: int | None = None  # bytes of the body that are still to come; None for a body in chunks
@@ -226,8 +227,8 @@ class HttpProtocol(HttpToolsProtocol):
         if too_large:
             self._refuse_head(limit)
             return False
-        if self._too_many:
-            self.refuse(431, LimitError(f"headers: expected at most {MAX_HEADERS} of a request, got more: send fewer"))
+        if self._wrong is not None:
+            self.refuse(*self._wrong)
             return False
         if not self._in_head and self._left is None and self._size > limit:
             self.refuse(
@@ -338,14 +339,25 @@ class HttpProtocol(HttpToolsProtocol):
         if self._muted or not self._in_head:
             return
         if len(self.headers) >= MAX_HEADERS:
-            self._too_many = True
+            self._wrong = (
+                431,
+                LimitError(f"headers: expected at most {MAX_HEADERS} of a request, got more: send fewer"),
+            )
             return
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Called by the parser when a request's head is whole."""
-        if self._muted or self._too_many:
+        if self._muted or self._wrong is not None:
             return
+        try:
+            check_single(self.headers)
+            host = host_of_target(self.url)
+        except BadRequestError as error:
+            self._wrong = 400, error
+            return
+        if host is not None:  # it counts, and not the header
+            self.headers[:] = [*(pair for pair in self.headers if pair[0] != b"host"), (b"host", host)]
         self._left = self._body_length()
         self._in_head, self._size = False, 0
         self._cancel_due()
@@ -373,7 +385,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Called by the parser when a request is whole; before its body, where it asks for another protocol."""
-        if self._too_many or (self._left != 0 and self.parser.should_upgrade()):
+        if self._wrong is not None or (self._left != 0 and self.parser.should_upgrade()):
             return
         self._body_is_whole()
         super().on_message_complete()

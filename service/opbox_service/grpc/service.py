@@ -20,6 +20,7 @@ from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, Quot
 
 from ..api.caller import Identity
 from ..api.middleware import NOBODY, Middleware, permit
+from ..api.request_heads import check_single
 from ..settings import Settings
 from .exchange import LARGE, Caller, GrpcExchange
 from .infer_answers import of_stream, stream_error
@@ -96,7 +97,8 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
         return exchange
 
     async def _identify(self, method: Method, caller: Caller) -> Identity:
-        """Who makes a call; MXNetError where its token will not do."""
+        """Who makes a call; MXNetError where its token will not do, or where it has two."""
+        check_single(caller.headers)
         if not method.route.token:
             return NOBODY
         identity = await self._middleware.caller(caller.authorization, caller.address)

@@ -10,6 +10,8 @@ import httptools
 
 from opbox_protocol.errors import BadRequestError, LimitError
 
+from ...api.request_heads import check_single
+
 __all__ = ["AnswerHead", "RequestHead", "read_answer_head", "read_request_head"]
 
 MAX_HEADERS = 256
@@ -156,6 +158,7 @@ def read_request_head(head: bytes) -> RequestHead:
         raise BadRequestError("request: expected the head of a request of HTTP/1.1, got something else")
     if len(parsed.headers) > MAX_HEADERS:
         raise LimitError(f"headers: expected at most {MAX_HEADERS} of a request, got more: send fewer")
+    check_single(parsed.headers)
     version = parser.get_http_version()
     if version not in ("1.0", "1.1"):
         raise BadRequestError(f"request: expected HTTP/1.1, got HTTP/{version}")
