@@ -48,7 +48,6 @@ SERVICE += [
     "state_dir",
     "state_swap",
     "state_format",
-    "backup",
     "owner_files",
     "stored_objects",
     "graph_store",
@@ -68,7 +67,7 @@ SERVICE += [
     "session",
     "routes",
 ]
-SERVICE += ["engine", "codec", "embedded", "worker", "api", "grpc", "app", "listening", "cluster", "serve", "schema"]
+SERVICE += ["engine", "codec", "embedded", "worker", "api", "backup", "grpc", "app", "listening", "cluster", "serve", "schema"]
 
 
 def _imports(path: Path, package: str) -> list[str]:

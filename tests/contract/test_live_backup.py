@@ -83,3 +83,30 @@ def test_a_backup_under_load_is_whole(start: Callable[..., Live], tmp_path: Path
         (output,) = after.model("net")(data=X).values()
     assert any(np.array_equal(output, expected(X, float(scale))) for scale in range(1, next(scales)))
     assert again.json("GET", "/v1/usage").header["days"]
+
+
+def test_a_server_starts_on_a_backup_whose_owners_files_are_none(start: Callable[..., Live], tmp_path: Path) -> None:
+    """Code can have anything kept; so can whoever wrote to the directory. Each is told of its own when it is read."""
+    state = tmp_path / "state"
+    server = start("process", OPBOX_STATE_DIR=str(state))
+    session = server.session()
+    save = {"do": "checkpoint", "name": "run", "arrays": {"a": 1}}
+    assert session.run({"do": "put", "id": 1, "tensor": "a"}, save, a=X).status == 200
+    with mx.serve.Client(server.url, TOKENS["ann"]) as client:
+        client.publish("net", files(1.0))
+    assert server.stop() == 0
+    (owner,) = (path.name for path in (state / "checkpoints").iterdir())
+    noise = b"\xff noise " * 1000
+    for path in (path for path in state.rglob("*") if path.is_file() and owner in path.parts):
+        path.write_bytes(noise)
+    (state / "datasets" / owner / "named").mkdir(parents=True)
+    (state / "datasets" / owner / "named" / "digits.json").write_bytes(noise)
+    (state / "audit.log").write_bytes(noise)
+    back_up(state, tmp_path / "noise.tar")
+    restore(tmp_path / "noise.tar", tmp_path / "new")
+    server = start("process", OPBOX_STATE_DIR=str(tmp_path / "new"))
+    assert server.call("GET", "/v2/health/ready").status == 200
+    answer = server.session().run(*RESTORED)
+    assert answer.error == "checkpoint 'run': expected a file that this server wrote, got another"
+    for route in ("/v1/checkpoints", "/v1/datasets", "/v1/models", "/v1/usage"):
+        assert server.json("GET", route).status == 200, route

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +30,8 @@ from opbox_service.stores import open_stores
 
 DATA = b"0123456789abcdef"
 BLOCK = hashlib.sha256(DATA).hexdigest()
+USAGE = "CREATE TABLE usage (day TEXT NOT NULL, owner TEXT NOT NULL, PRIMARY KEY (day, owner)) WITHOUT ROWID"
+"""A ledger's table, as a version without any figures would have made it."""
 
 
 def fill(folder: Path) -> None:
@@ -40,8 +44,8 @@ def fill(folder: Path) -> None:
     stores.datasets.put("ann", BLOCK, DATA)
     stores.datasets.save("ann", "digits", NamedDataset({"x": DatasetArray((4,), "float32", 4, (BLOCK,))}))
     with sqlite3.connect(folder / "usage.sqlite") as database:
-        database.execute("CREATE TABLE usage (day TEXT)")
-        database.execute("INSERT INTO usage VALUES ('2030-01-31')")
+        database.execute(USAGE)
+        database.execute("INSERT INTO usage VALUES ('2030-01-31', 'ann')")
     database.close()
     (folder / "audit.log").write_text('{"action": "server.started"}\n')
     (folder / "audit.log.1").write_text('{"action": "server.stopped"}\n')
@@ -127,7 +131,7 @@ def test_unfinished_files_and_secrets_stay_behind(state: Path, tmp_path: Path) -
 
 def test_tokens_travel_only_where_they_are_asked_for(state: Path, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
-    tokens.write_text('[{"name": "ann"}]')
+    tokens.write_text('[{"name": "ann", "token": "a-token-of-the-tests"}]')
     back_up(state, tmp_path / "with.tar", tokens)
     restore(tmp_path / "with.tar", tmp_path / "new")
     assert not list((tmp_path / "new").rglob("*tokens*"))
@@ -193,6 +197,54 @@ def test_a_broken_archive_leaves_the_state_as_it_was(message: str, state: Path, 
     assert texts(state) == before
     assert not [path for path in state.iterdir() if path.name.startswith((".incoming", ".old", ".le"))]
     assert not (state.parent / "outside").exists()
+
+
+def ledger(*statements: str, nbytes: int | None = None) -> bytes:
+    """The first bytes of a database that is made by these statements."""
+    with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
+        with contextlib.closing(sqlite3.connect(file.name)) as database:
+            for statement in statements:
+                database.execute(statement)
+            database.commit()
+        return Path(file.name).read_bytes()[:nbytes]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"no database at all, whatever its name says", "file is not a database"),
+        (ledger("CREATE TABLE usage (day TEXT)"), "no such column: owner"),
+        (ledger("CREATE TABLE usage (day TEXT, owner TEXT)"), "ON CONFLICT clause does not match"),
+        (ledger("CREATE VIEW usage AS SELECT 1 AS day, 2 AS owner"), ""),
+        (ledger(USAGE, "INSERT INTO usage VALUES ('2030-01-31', CAST(x'ff' AS TEXT))"), "Could not decode to UTF-8"),
+        (ledger(USAGE, "CREATE TABLE other (x)", nbytes=2 * 4096), ""),
+    ],
+)
+def test_a_ledger_that_no_server_opens_leaves_the_state_as_it_was(
+    text: bytes, reason: str, state: Path, archive: Path
+) -> None:
+    before = texts(state)
+    source = changed(archive, lambda files: files.update({"usage.sqlite": text}))
+    with pytest.raises(DamagedFileError) as error:
+        restore(source, state, replace=True)
+    words = "restore: standard input: usage.sqlite: expected a usage ledger that a server can open, got none ("
+    assert str(error.value).startswith(words)
+    assert reason in str(error.value)
+    assert texts(state) == before
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"token", b'[{"name": "ann"}]', b'{"tokens": 1}'])
+def test_a_file_that_has_no_tokens_leaves_the_state_as_it_was(
+    text: bytes, state: Path, archive: Path, tmp_path: Path
+) -> None:
+    before = texts(state)
+    source = changed(archive, lambda files: files.update({"secrets/tokens.json": text}))
+    with pytest.raises(DamagedFileError, match=r"^restore: standard input: secrets/tokens.json: "):
+        restore(source, state, replace=True, tokens=tmp_path / "tokens.json")
+    assert texts(state) == before
+    assert not (tmp_path / "tokens.json").exists()
+    source.seek(0)
+    restore(source, state, replace=True)  # which leaves the tokens out
 
 
 def test_newer_state_is_not_restored(state: Path, archive: Path) -> None:

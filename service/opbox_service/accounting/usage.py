@@ -25,7 +25,7 @@ from opbox_protocol.errors import NotReadyError
 from ..device_time import DeviceTime
 from ..logs import Logger
 
-__all__ = ["FLUSH_S", "SHOWN_DAYS", "DayUsage", "UsageLedger", "seconds_to_tomorrow", "today"]
+__all__ = ["FLUSH_S", "SHOWN_DAYS", "DayUsage", "UsageLedger", "check_ledger", "seconds_to_tomorrow", "today"]
 
 FLUSH_S = 2.0
 """Seconds between two writes; a killed server loses at most this much."""
@@ -127,7 +127,7 @@ class UsageLedger:
         self._storage_problem = ""
         self._trimmed = ""
         try:
-            self._database = self._opened()
+            self._database = _opened(self._path)  # only the ledger's thread uses it from here on
             self._stored = self._read(_first_day(self._now()))
         except sqlite3.Error as error:
             raise NotReadyError(
@@ -217,20 +217,6 @@ class UsageLedger:
         self._thread.submit(self._database.close)
         self._thread.shutdown(wait=True)
 
-    def _opened(self) -> sqlite3.Connection:
-        place = ":memory:" if self._path is None else str(self._path)
-        # Only the ledger's thread uses it from here on.
-        database = sqlite3.connect(place, timeout=_LOCKED_S, isolation_level=None, check_same_thread=False)
-        # A write that ends with the process is whole or not there; one that ends with the machine may be lost.
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=NORMAL")
-        database.execute(_TABLE)
-        columns = {row[1] for row in database.execute("PRAGMA table_info(usage)")}
-        for name in _FIELDS:
-            if name not in columns:
-                database.execute(f"ALTER TABLE usage ADD COLUMN {name} {_TYPES[name]} NOT NULL DEFAULT 0")
-        return database
-
     def _write(self) -> None:
         with self._lock:
             self._writing, self._pending = self._pending, {}
@@ -308,6 +294,36 @@ class UsageLedger:
     def _read(self, since: str) -> dict[tuple[str, str], DayUsage]:
         rows: Iterable[tuple[Any, ...]] = self._database.execute(_READ, (since,))
         return {(row[0], row[1]): DayUsage(*row[2:]) for row in rows if _is_usage(row)}
+
+
+def check_ledger(path: Path) -> None:
+    """Raise sqlite3.Error where a file is no ledger that a server can open, read as a whole, and write."""
+    with contextlib.closing(_opened(path)) as database:
+        (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(str(verdict))
+        for _ in database.execute(_READ, ("",)):
+            pass
+        database.execute(f"EXPLAIN {_ADD}", _row(("", ""), DayUsage()))
+
+
+def _opened(path: Path | None) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        ":memory:" if path is None else path, timeout=_LOCKED_S, isolation_level=None, check_same_thread=False
+    )
+    try:
+        # A write that ends with the process is whole or not there; one that ends with the machine may be lost.
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=NORMAL")
+        database.execute(_TABLE)
+        columns = {row[1] for row in database.execute("PRAGMA table_info(usage)")}
+        for name in _FIELDS:
+            if name not in columns:
+                database.execute(f"ALTER TABLE usage ADD COLUMN {name} {_TYPES[name]} NOT NULL DEFAULT 0")
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def _is_usage(row: tuple[Any, ...]) -> bool:

@@ -13,9 +13,10 @@ from importlib.metadata import version
 
 from opbox_protocol.errors import DamagedFileError
 
-__all__ = ["ABOUT", "ARCHIVE", "SUMS", "TOKENS", "ArchiveLabel", "check_name", "parse_sums", "sums_text"]
+__all__ = ["ABOUT", "ARCHIVE", "LEDGER", "SUMS", "TOKENS", "ArchiveLabel", "check_name", "parse_sums", "sums_text"]
 
 ABOUT, SUMS = "opbox-backup.json", "SHA256SUMS"
+LEDGER = "usage.sqlite"
 TOKENS = "secrets/tokens.json"
 """The file of tokens, where it was asked for."""
 ARCHIVE = 1
@@ -27,7 +28,7 @@ NAMES = re.compile(
     rf"checkpoints/{OWNER}/{NAME}(@[0-9]{{1,18}})?\.checkpoint|"
     rf"models/{OWNER}/[A-Za-z0-9][A-Za-z0-9_-]{{0,63}}/[1-9][0-9]{{0,9}}/{NAME}|"
     rf"datasets/{OWNER}/blocks/[0-9a-f]{{64}}|datasets/{OWNER}/named/{NAME}\.json|"
-    rf"usage\.sqlite|audit\.log(\.[1-9][0-9]{{0,3}})?|{re.escape(TOKENS)}"
+    rf"{re.escape(LEDGER)}|audit\.log(\.[1-9][0-9]{{0,3}})?|{re.escape(TOKENS)}"
 )
 
 

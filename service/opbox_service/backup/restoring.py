@@ -7,16 +7,26 @@ import hashlib
 import os
 import secrets
 import shutil
+import sqlite3
 import tarfile
 from pathlib import Path
 from typing import IO
 
-from opbox_protocol.errors import ConflictError, DamagedFileError, FileError, MissingFileError, MXNetError
+from opbox_protocol.errors import (
+    BadRequestError,
+    ConflictError,
+    DamagedFileError,
+    FileError,
+    MissingFileError,
+    MXNetError,
+)
 
+from ..accounting.usage import check_ledger
+from ..api.token_files import read_tokens
 from ..state_dir import sync_folder
 from ..state_format import StateLock, StateVersion
 from ..state_swap import incoming_folder, remove_leftovers, swap_in, undo_swap
-from .contents import ABOUT, MAX_DOCUMENT, SUMS, TOKENS, ArchiveLabel, check_name, parse_sums
+from .contents import ABOUT, LEDGER, MAX_DOCUMENT, SUMS, TOKENS, ArchiveLabel, check_name, parse_sums
 
 __all__ = ["restore"]
 
@@ -95,6 +105,7 @@ def _restore(file: IO[bytes], folder: Path, tokens: Path | None, place: str) -> 
         secret = incoming / TOKENS
         if tokens is not None and not secret.exists():
             raise DamagedFileError("expected one with a file of tokens, got one without: leave --tokens-file out")
+        _check(incoming, tokens is not None)
         if about.format:
             StateVersion(about.format, about.opbox).write(incoming)
         if os.geteuid() == 0:
@@ -111,6 +122,26 @@ def _restore(file: IO[bytes], folder: Path, tokens: Path | None, place: str) -> 
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
     return about
+
+
+def _check(incoming: Path, tokens: bool) -> None:
+    """Raise DamagedFileError where a server could not start on the state, or with the file of tokens that is asked for.
+
+    What owners have put into checkpoints, datasets and models is checked when it is read.
+    """
+    ledger = incoming / LEDGER
+    try:
+        if ledger.exists():
+            check_ledger(ledger)
+        if tokens:
+            read_tokens(incoming / TOKENS)
+    except sqlite3.Error as error:
+        raise DamagedFileError(
+            f"{LEDGER}: expected a usage ledger that a server can open, got none ({error}): take another backup"
+        ) from None
+    except BadRequestError as error:
+        problem = error.message.replace(f"{incoming}/", "")
+        raise DamagedFileError(f"{problem}: take another backup, or leave --tokens-file out") from None
 
 
 def _unpack(file: IO[bytes], incoming: Path, place: str) -> ArchiveLabel:

@@ -26,7 +26,7 @@ from opbox_protocol.errors import FileError, MissingFileError, NotReadyError
 
 from ..state_dir import sync_folder
 from ..state_format import StateLock, StateVersion, own_version
-from .contents import ABOUT, ARCHIVE, NAMES, SUMS, TOKENS, ArchiveLabel, sums_text
+from .contents import ABOUT, ARCHIVE, LEDGER, NAMES, SUMS, TOKENS, ArchiveLabel, sums_text
 
 __all__ = ["BackupReport", "back_up"]
 
@@ -227,11 +227,11 @@ class _Archive:
         return True
 
     def _add_ledger(self) -> None:
-        path = self._folder / "usage.sqlite"
+        path = self._folder / LEDGER
         if not path.exists():
             return
         with tempfile.TemporaryDirectory(prefix="opbox-backup-") as scratch:
-            copy = Path(scratch) / "usage.sqlite"
+            copy = Path(scratch) / LEDGER
             try:
                 source, target = sqlite3.connect(path), sqlite3.connect(copy)
                 with contextlib.closing(source), contextlib.closing(target):
@@ -242,7 +242,7 @@ class _Archive:
                     "server's user"
                 ) from None
             with copy.open("rb") as file:
-                self._add("usage.sqlite", file)
+                self._add(LEDGER, file)
 
     def _add_audit(self) -> None:
         with contextlib.ExitStack() as files:
