@@ -67,7 +67,20 @@ SERVICE += [
     "session",
     "routes",
 ]
-SERVICE += ["engine", "codec", "embedded", "worker", "api", "backup", "grpc", "app", "listening", "cluster", "serve", "schema"]
+SERVICE += [
+    "engine",
+    "codec",
+    "embedded",
+    "worker",
+    "api",
+    "backup",
+    "grpc",
+    "app",
+    "listening",
+    "cluster",
+    "serve",
+    "schema",
+]
 
 
 def _imports(path: Path, package: str) -> list[str]:

@@ -12,22 +12,40 @@ import os
 import stat
 from pathlib import Path
 
+from opbox_protocol.errors import DeniedFileError
+from opbox_protocol.own_folders import home, make_own
+
 from . import address
 from .base import MXNetError
 
-__all__ = ["folder", "path_for", "read", "remove", "write"]
+__all__ = ["folder", "make_folder", "path_for", "read", "remove", "write"]
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _ANY = {"0.0.0.0", "::"}
 
 
 def folder() -> Path:
-    """The folder of the tokens: OPBOX_RUNTIME_DIR, or `opbox` in the user's runtime or state folder."""
+    """The folder of the tokens: OPBOX_RUNTIME_DIR, or `opbox` in the user's runtime or state folder.
+
+    Raises:
+        FileError: the user has no home folder.
+    """
     configured = os.environ.get("OPBOX_RUNTIME_DIR")
     if configured:
         return Path(configured)
     base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "opbox"
+    return (Path(base) if base else home() / ".local" / "state") / "opbox"
+
+
+def make_folder() -> Path:
+    """The folder, made if need be.
+
+    Raises:
+        FileError: it cannot be made, or a variable names another user's place.
+    """
+    place = folder().absolute()
+    make_own(place, named=bool(os.environ.get("OPBOX_RUNTIME_DIR")))
+    return place
 
 
 def path_for(url: str) -> Path | None:
@@ -41,26 +59,33 @@ def path_for(url: str) -> Path | None:
 
 
 def write(url: str, token: str) -> Path | None:
-    """Leave a token for `url`, readable by this user alone (0600); the file, or None for a URL elsewhere."""
+    """Leave a token for `url`, readable by this user alone (0600); the file, or None for a URL elsewhere.
+
+    Raises:
+        FileError: the folder cannot be written to, or is another user's.
+    """
     path = path_for(url)
     if path is None:
         return None
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder()
     fresh = path.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        fresh.unlink()
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({"url": url, "token": token, "pid": os.getpid()}, file)
-    fresh.replace(path)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            fresh.unlink()
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump({"url": url, "token": token, "pid": os.getpid()}, file)
+        fresh.replace(path)
+    except OSError as error:
+        raise DeniedFileError(f"{path}: expected a file that can be written, got none ({error.strerror})") from None
     return path
 
 
 def read(url: str) -> str | None:
     """The token that a running server of this user left for `url`, or None."""
-    path = path_for(url)
-    if path is None or address.split(url).hostname in _ANY:
-        return None
     try:
+        path = path_for(url)
+        if path is None or address.split(url).hostname in _ANY:
+            return None
         with path.open() as file:
             status = os.fstat(file.fileno())
             if hasattr(os, "getuid") and (status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077):
@@ -74,11 +99,9 @@ def read(url: str) -> str | None:
 
 def remove(url: str) -> None:
     """Take back what this process left for `url`."""
-    path = path_for(url)
-    if path is None:
-        return
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if json.loads(path.read_text())["pid"] == os.getpid():
+        path = path_for(url)
+        if path is not None and json.loads(path.read_text())["pid"] == os.getpid():
             path.unlink()
 
 

@@ -33,7 +33,7 @@ from opbox_ops import switches
 from opbox_ops.backend.gpu_description import gpu_description
 from opbox_ops.cpu.description import cpu_description
 from opbox_protocol.collector import begin_tending, tend
-from opbox_protocol.errors import BadRequestError, MXNetError
+from opbox_protocol.errors import BadRequestError, FileError, MXNetError
 
 from .allocator import return_memory, tune_allocator
 from .api.connections import Connections
@@ -164,7 +164,7 @@ class Server(uvicorn.Server):
             await self._grpc.start()
         begin_tending()
         if self._new_token:
-            token_store.write(self.url, self._new_token)
+            _store_token(self.url, self._new_token)
         if self._announce:
             print(f"opbox serving on {self.url}", flush=True)
             print(f"token: {self._new_token or 'as configured'}", flush=True)
@@ -272,6 +272,17 @@ def say(sentence: str, *, warns: bool = False) -> None:
         _log.warning(sentence)
     else:
         _log.info(sentence)
+
+
+def _store_token(url: str, token: str) -> None:
+    """Store a token that was made here for clients of this user; where that cannot be, they are told it otherwise."""
+    try:
+        token_store.write(url, token)
+    except FileError as error:
+        say(
+            f"the token is printed and not stored: {error}: set OPBOX_RUNTIME_DIR, or OPBOX_TOKEN for clients",
+            warns=True,
+        )
 
 
 def _with_token(settings: Settings) -> tuple[Settings, str]:

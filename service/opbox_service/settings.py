@@ -29,6 +29,14 @@ GIB = 1 << 30
 MAX_WORKERS = 64
 
 
+def _expanded(path: Path) -> Path:
+    """An absolute path, `~` being the user's home folder."""
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise ValueError("a path without ~, as nothing says what this user's home folder is") from None
+
+
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
@@ -440,7 +448,7 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _absolute_file(cls, path: Path | None) -> Path | None:
-        return None if path is None else path.expanduser().absolute()
+        return None if path is None else _expanded(path)
 
     @field_validator("store_url")
     @classmethod
@@ -455,13 +463,13 @@ class Settings(BaseSettings):
     @classmethod
     def _absolute(cls, paths: tuple[Path, ...]) -> tuple[Path, ...]:
         # A process of a session's own works in a folder of its own.
-        return tuple(path.expanduser().absolute() for path in paths)
+        return tuple(_expanded(path) for path in paths)
 
     @field_validator("oidc_jwks")
     @classmethod
     def _url_or_file(cls, place: str | None) -> str | None:
         if place is None or "://" not in place:
-            return None if place is None else str(Path(place).expanduser().absolute())
+            return None if place is None else str(_expanded(Path(place)))
         if not re.fullmatch(r"https://[^\s]+|http://(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?(/[^\s]*)?", place):
             raise ValueError("a file, or a URL with https (http on this machine only)")
         return place

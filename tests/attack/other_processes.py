@@ -64,7 +64,19 @@ def look_around() -> object:
     others -= {own, *map(int, os.listdir("/proc/self/task"))}
     for pid in sorted(others):
         attempt("secret", lambda pid=pid: find(f"/proc/{pid}/cmdline", b"password=" + b"of-another-program"))
-        for name in ("cmdline", "status", "stat", "statm", "comm", "cgroup", "environ", "maps", "limits", "io", "net/unix"):
+        for name in (
+            "cmdline",
+            "status",
+            "stat",
+            "statm",
+            "comm",
+            "cgroup",
+            "environ",
+            "maps",
+            "limits",
+            "io",
+            "net/unix",
+        ):
             attempt(name, lambda pid=pid, name=name: content(f"/proc/{pid}/{name}"))
         for name in ("fd", "task", "ns"):
             attempt(name, lambda pid=pid, name=name: os.listdir(f"/proc/{pid}/{name}"))

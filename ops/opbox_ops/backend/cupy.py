@@ -22,7 +22,7 @@ from .base import Admit, RecordedCalls, admit_all
 from .compiler_options import set_options
 from .device_memory import DeviceMemory
 from .device_scope import DeviceScope
-from .kernel_cache import read_shared_kernels
+from .kernel_cache import name_own_folder, read_shared_kernels
 from .random import RandomSource
 from .staging import Staging
 
@@ -31,6 +31,7 @@ __all__ = ["CupyBackend", "CupyStream", "SessionBackend"]
 _WORDS = 8
 """Words of 32 bits of a block of a stream."""
 _MEMORY = DeviceMemory(cupy, search.give_way)
+name_own_folder()
 read_shared_kernels(cupy.cuda.compiler)
 set_options(cupy.cuda.compiler)
 shared_libraries.prefer(cupy.cuda.runtime.runtimeGetVersion() // 1000)

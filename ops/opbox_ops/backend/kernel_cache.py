@@ -10,16 +10,39 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SHARED", "kernel_folders", "read_shared_kernels"]
+from opbox_protocol.errors import FileError
+from opbox_protocol.own_folders import check_own
 
+from ..cpu.runtime import c_compiler
+
+__all__ = ["SHARED", "kernel_folders", "name_own_folder", "read_shared_kernels"]
+
+OWN = "CUPY_CACHE_DIR"
 SHARED = "CUPY_SHARED_CACHE_DIR"
 
 
 def kernel_folders() -> list[Path]:
     """Return the folders of compiled kernels: this process's own, to which it writes, then those that it only reads."""
-    own = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
     further = os.environ.get(SHARED, "").split(os.pathsep)
-    return [Path(name).expanduser().absolute() for name in (own, *further) if name]
+    names = (os.environ.get(OWN) or _usual(), *further)
+    return [Path(os.path.expanduser(name)).absolute() for name in names if name]
+
+
+def _usual() -> str:
+    """CuPy's folder below the home folder; where that is not this user's to write to, one beside the kernels in C."""
+    usual = os.path.expanduser("~/.cupy/kernel_cache")
+    try:
+        check_own(Path(usual).absolute())
+    except FileError:
+        kernels = c_compiler.cache_folder()
+        if kernels is not None:
+            return str(kernels.with_name("cupy"))
+    return usual
+
+
+def name_own_folder() -> None:
+    """Have CuPy write to the first of `kernel_folders`."""
+    os.environ.setdefault(OWN, str(kernel_folders()[0]))
 
 
 def read_shared_kernels(compiler: Any) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from opbox_protocol.errors import BadRequestError, UnsupportedError
+from opbox_protocol.errors import BadRequestError, FileError, UnsupportedError
+from opbox_protocol.own_folders import home, make_own
 
 from ..compiler_process import run_compiler
 from .translate import for_emulator, kernel_names
@@ -208,14 +209,11 @@ def _first_error(log: str) -> str:
 @cache
 def _default_cache() -> Path:
     """A folder of this user's own; one for this process alone where the user has no home to write to."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "opbox" / "kernels"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache")
+        folder = base.absolute() / "opbox" / "kernels"
+        make_own(folder)
+    except FileError:
         temporary = tempfile.TemporaryDirectory(prefix="opbox-kernels-")
         atexit.register(temporary.cleanup)
         return Path(temporary.name)

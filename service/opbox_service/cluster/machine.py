@@ -295,7 +295,7 @@ def _text(value: Any) -> str:
 
 def cluster_folder(settings: Settings) -> Path:
     """Return the folder of a cluster's files on this machine: in the state directory, if there is one."""
-    return (settings.state_dir or token_store.folder()) / "cluster"
+    return (settings.state_dir or token_store.make_folder()) / "cluster"
 
 
 def _node_variables(host: str | None, port: int) -> dict[str, str]:

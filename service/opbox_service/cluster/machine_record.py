@@ -66,6 +66,7 @@ def _path(pid: int) -> Path:
 
 def write_record(record: MachineRecord) -> None:
     """Leave the record for other commands of this user."""
+    token_store.make_folder()
     write_private(_path(record.pid), json.dumps(asdict(record)))
 
 

@@ -62,7 +62,7 @@ class NodeActor:
         self, name: str, settings: Mapping[str, str], tokens: str, host: str, usual: OwnerQuotas = UNLIMITED
     ) -> None:
         self._name = name
-        self._folder = token_store.folder() / f"node-{name}"
+        self._folder = token_store.make_folder() / f"node-{name}"
         self._tokens_file = self._folder / "tokens.json"
         self._digest = digest_of(tokens)
         own = {key: value for key, value in os.environ.items() if key.startswith("OPBOX_")}

@@ -41,6 +41,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from opbox_protocol.errors import FileError
+from opbox_protocol.own_folders import check_own
+
 from ... import switches
 from ...compiler_process import run_compiler
 from . import processor
@@ -289,7 +292,16 @@ def cache_folder() -> Path | None:
         return _own_folder(Path(place))
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     shared = Path(tempfile.gettempdir(), f"opbox-{os.geteuid()}")
-    return _own_folder(Path(home, "opbox")) or _own_folder(shared, others=True)
+    return _users_folder(Path(home, "opbox")) or _own_folder(shared, others=True)
+
+
+def _users_folder(place: Path) -> Path | None:
+    """As `_own_folder`; None where root would make it in another user's home."""
+    try:
+        check_own(place)
+    except FileError:
+        return None
+    return _own_folder(place)
 
 
 def _own_folder(place: Path, *, others: bool = False) -> Path | None:
