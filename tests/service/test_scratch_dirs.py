@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,28 @@ from opbox_service.worker.scratch_dirs import TOO_MUCH, make_dir, remove, remove
 STRANGER = 12_345
 LONG_AGO = 1 << 40
 """A start time that no process has."""
+MANY = """
+import os, sys, tempfile
+from opbox_service.worker.scratch_dirs import make_dir, remove, remove_leftovers
+tempfile.tempdir = sys.argv[1]
+count = 0
+for _ in range(300):
+    folder = make_dir(0)
+    remove_leftovers()
+    count += os.path.isdir(folder)
+    remove(folder)
+print(count)
+"""
+OWN_PIDS = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+def can_unshare_pids() -> bool:
+    try:
+        return subprocess.run([*OWN_PIDS, "true"], check=False, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users")
 
 
@@ -75,6 +100,51 @@ def test_what_killed_servers_leave_is_removed_and_running_ones_keep_theirs(tempo
     assert not folder.exists()
     assert os.path.isdir(running)
     assert logs == []
+
+
+NEIGHBOUR = """
+import sys, tempfile
+from opbox_service.worker.scratch_dirs import make_dir, remove, remove_leftovers
+tempfile.tempdir = sys.argv[1]
+remove_leftovers()
+folder = make_dir(0)
+print(folder, flush=True)
+if sys.stdin.readline():
+    remove(folder)
+"""
+needs_namespaces = pytest.mark.skipif(not can_unshare_pids(), reason="needs root, to have PID namespaces")
+
+
+@needs_namespaces
+def test_servers_in_pid_namespaces_of_their_own_keep_each_others_folders(temporary: Path) -> None:
+    """As in two containers of one user: each has process ids that mean nothing to the other."""
+    command = [*OWN_PIDS, sys.executable, "-c", NEIGHBOUR, str(temporary)]
+    with contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(4)
+        ]
+        folders = [Path(server.stdout.readline().strip()) for server in servers]  # type: ignore[union-attr]
+        mine = Path(make_dir(0))
+        remove_leftovers()
+        assert all(folder.is_dir() for folder in (*folders, mine))
+        servers[0].communicate("end\n")
+        servers[1].communicate()  # which leaves its folder, as one that is killed
+        assert [folder.is_dir() for folder in folders] == [False, True, True, True]
+        remove_leftovers()
+        assert [folder.is_dir() for folder in folders] == [False, False, True, True]
+        for server in servers[2:]:
+            server.communicate("end\n")
+    remove(str(mine))
+    assert list(temporary.iterdir()) == []
+
+
+@needs_namespaces
+def test_many_that_start_at_once_have_their_folders(temporary: Path) -> None:
+    """Others remove what looks like a killed server's meanwhile: a folder that is not locked yet does."""
+    command = [*OWN_PIDS, sys.executable, "-c", MANY, str(temporary)]
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [program.communicate()[0] for program in programs] == ["300\n"] * 3
 
 
 def test_links_of_strangers_lead_nowhere(temporary: Path, tmp_path: Path) -> None:

@@ -3,6 +3,9 @@
     opbox-code-PID-START-RANDOM/    the server's: others enter it, and neither list it nor put anything there
         files/                      the code process's own
 
+The server has a lock on the outer folder for as long as it runs, by which others know it from a killed server's:
+process ids say nothing where servers have PID namespaces of their own, as in containers.
+
 The temporary folder is everybody's: who puts a link there, or a folder with such a name, is left alone. Nothing here
 follows a link, not even one that takes a folder's place while this looks: folders are opened by their parent's
 descriptor.
@@ -11,6 +14,7 @@ descriptor.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -34,26 +38,54 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME = re.compile(rf"{PREFIX}(\d+)-(\d+)-\w+")
 
 _log = structlog.get_logger("opbox.code")
+_locks: dict[str, int] = {}
+"""Descriptors of this server's folders, with a lock on each, by the paths of `make_dir`."""
 
 
 def make_dir(user: int) -> str:
     """A private folder: a user's, or the server's own for user 0.
 
-    Its name has the server's process id and when that started: in a container every server has the same id. Nobody
-    guesses the rest.
+    Its name has the server's process id and when that started, by which servers of older versions know whose it is.
+    Nobody guesses the rest.
     """
-    pid = os.getpid()
-    outer = os.path.join(_base(), f"{PREFIX}{pid}-{started(pid)}-{secrets.token_hex(16)}")
-    os.mkdir(outer, 0o700)
-    fd = os.open(outer, _FOLDER)
+    outer, fd = _locked_dir()
     try:
         os.mkdir(OWN, 0o700, dir_fd=fd)
         if user:
             os.fchmod(fd, 0o711)
             os.chown(OWN, user, user, dir_fd=fd, follow_symlinks=False)
-    finally:
+    except BaseException:
         os.close(fd)
-    return os.path.join(outer, OWN)
+        raise
+    folder = os.path.join(outer, OWN)
+    _locks[folder] = fd
+    return folder
+
+
+def _locked_dir() -> tuple[str, int]:
+    """Make an outer folder, and lock it until its descriptor is closed."""
+    pid = os.getpid()
+    while True:
+        outer = os.path.join(_base(), f"{PREFIX}{pid}-{started(pid)}-{secrets.token_hex(16)}")
+        os.mkdir(outer, 0o700)
+        # Until it is locked it looks like what a killed server left, and another server that starts may remove it.
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(outer, _FOLDER)
+            try:
+                if _lock(fd) and os.path.samestat(os.fstat(fd), os.lstat(outer)):
+                    return outer, os.dup(fd)
+            finally:
+                os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    """Lock a folder; False where another server has. On a disk without locks none has."""
+    with contextlib.suppress(OSError):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def started(pid: int) -> int:
@@ -71,13 +103,21 @@ def remove_leftovers() -> None:
     try:
         for name in os.listdir(base):
             match = _NAME.fullmatch(name)
+            # The folders of servers of older versions are not locked.
             if match is None or started(int(match[1])) == int(match[2]):
                 continue
             try:
-                if _is_ours(os.stat(name, dir_fd=base, follow_symlinks=False)):
-                    _remove(base, name)
-                else:
+                if not _is_ours(os.stat(name, dir_fd=base, follow_symlinks=False)):
                     strangers.append(name)
+                    continue
+                fd = os.open(name, _FOLDER, dir_fd=base)
+                try:
+                    if _lock(fd):
+                        _remove(base, name)
+                finally:
+                    os.close(fd)
+            except FileNotFoundError:
+                pass  # its server has removed it, or another one
             except OSError as error:
                 _log.error("a killed server's folder cannot be removed", folder=name, reason=str(error))
     finally:
@@ -105,6 +145,9 @@ def remove(folder: str) -> None:
         _remove(fd, name)
     finally:
         os.close(fd)
+        locked = _locks.pop(folder, None)
+        if locked is not None:
+            os.close(locked)
 
 
 def _remove(base: int, name: str) -> None:
