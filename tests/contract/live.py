@@ -56,8 +56,10 @@ class Live:
         *,
         options: Sequence[str] = ("--port", "0"),
         python: str | None = None,
+        before: Sequence[str] = (),
         **settings: str,
     ) -> None:
+        """Start it; `before` is a program that starts it, with its options."""
         self.isolation = isolation
         self.folder = folder
         env = {key: value for key, value in os.environ.items() if not key.startswith("OPBOX_")}
@@ -79,7 +81,7 @@ class Live:
         }
         self.log = (folder / f"log-{isolation}-{os.getpid()}").open("w+")
         self.process = subprocess.Popen(
-            [python or sys.executable, "-m", "opbox_service.serve", *options, "--isolation", isolation],
+            [*before, python or sys.executable, "-m", "opbox_service.serve", *options, "--isolation", isolation],
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
