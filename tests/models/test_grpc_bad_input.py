@@ -187,9 +187,14 @@ def test_every_status_has_one() -> None:
 @pytest.mark.parametrize("owners", [("ann", "bob"), ("bob", "ann"), ("ann", "ann")])
 def test_two_tokens_are_refused(call: Calls, name: str, owners: tuple[str, str]) -> None:
     sent = [pair for owner in owners for pair in metadata(owner)]
-    message = request(X) if name == "ModelInfer" else iter([request(X)])
+
+    def ask() -> None:
+        if name == "ModelInfer":
+            call.callable(name)(request(X), metadata=sent, timeout=120)
+        else:
+            list(call.callable(name)(iter([request(X)]), metadata=sent, timeout=120))
+
     with pytest.raises(grpc.RpcError) as refused:
-        answer = call.callable(name)(message, metadata=sent, timeout=120)
-        list(answer if name == "ModelStreamInfer" else [answer])
+        ask()
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert refused.value.details() == "Authorization: expected one such header, got 2"

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from opbox_protocol.errors import NotReadyError
 from opbox_service.state_dir import warn_of_others
-from opbox_service.worker.orphans import USERS, User
+from opbox_service.worker.orphans import USERS, User, end_leftovers
+from tests.service.test_scratch_dirs import OWN_PIDS, needs_namespaces
 
 FIRST = 81_000
 """Ids from here on are no server's of this machine."""
@@ -59,6 +61,34 @@ def test_an_id_is_free_again_when_it_is_released() -> None:
     assert again.id == first.id
     for user in (again, *others):
         user.release()
+
+
+CONTAINED = """
+import os, sys, time
+os.setuid(int(sys.argv[1]))
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_namespaces
+def test_users_of_code_in_containers_are_left_alone() -> None:
+    """A server there has claimed them where nobody sees it: in a /run and a network of its own."""
+    base = FIRST + 4 * USERS
+    command = [*OWN_PIDS, sys.executable, "-I", "-S", "-c", CONTAINED, str(base + 7)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as contained:
+        assert contained.stdout is not None
+        assert contained.stdout.readline() == b"\n"
+        end_leftovers(base)
+        users = [User(base) for _ in range(USERS - 1)]
+        assert base + 7 not in {user.id for user in users}
+        with pytest.raises(NotReadyError):
+            User(base)
+        for user in users:
+            user.release()
+        assert contained.poll() is None
+        contained.communicate()
+        assert contained.returncode == 0
 
 
 def test_a_state_directory_of_ones_own_is_no_news(tmp_path: Path) -> None:

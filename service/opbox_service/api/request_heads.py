@@ -52,7 +52,6 @@ def host_of_target(target: bytes) -> bytes | None:
         return None
     match = _ABSOLUTE.match(target)
     if match is None:
-        raise BadRequestError(
-            f"request: expected a path such as /v2/health/live, or a URL of HTTP, got {target[:100].decode('latin-1')!r}"
-        )
+        text = target[:100].decode("latin-1")
+        raise BadRequestError(f"request: expected a path such as /v2/health/live, or a URL of HTTP, got {text!r}")
     return match[1]

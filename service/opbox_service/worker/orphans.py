@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opbox_protocol.errors import NotReadyError
 
-from .processes import all_processes
+from .processes import all_processes, is_in_container
 
 __all__ = ["User", "adopt_strays", "end_all_of", "end_leftovers", "end_strays", "forget_orphans"]
 
@@ -43,9 +43,10 @@ class User:
     """
 
     def __init__(self, first: int) -> None:
+        elsewhere = _users_in_containers(first)
         for _ in range(USERS):
             self.id = first + next(_turns) % USERS
-            claim = _claim(self.id)
+            claim = _claim(self.id) if self.id not in elsewhere else None
             if claim is not None:
                 self._claim = claim
                 return
@@ -134,11 +135,21 @@ def _end_user(user: int) -> None:
 
 def end_leftovers(first: int) -> None:
     """End what servers that were killed have left of their users; `first` is that of the ids."""
-    for user in {process.user for process in all_processes() if first <= process.user < first + USERS}:
+    users = {process.user for process in all_processes() if first <= process.user < first + USERS}
+    for user in users - _users_in_containers(first):
         claim = _claim(user)
         if claim is not None:
             with claim:
                 end_all_of(0, user)
+
+
+def _users_in_containers(first: int) -> set[int]:
+    """User ids for code that processes in containers have: those are of servers whose claims nobody sees out here."""
+    return {
+        process.user
+        for process in all_processes()
+        if first <= process.user < first + USERS and is_in_container(process.pid)
+    }
 
 
 def adopt_strays() -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "ProcessInfo",
     "Usage",
     "all_processes",
+    "is_in_container",
     "resident_bytes",
     "set_niceness",
     "set_niceness_of_user",
@@ -80,6 +81,15 @@ def all_processes() -> Iterator[ProcessInfo]:
         if name.isdigit():
             with contextlib.suppress(OSError, KeyError):
                 yield _read(int(name))
+
+
+def is_in_container(pid: int) -> bool:
+    """Return whether a process is in a PID namespace below this process's own, as those of a container are."""
+    try:
+        numbers = re.search(rb"^NSpid:(.*)$", Path(f"/proc/{pid}/status").read_bytes(), re.MULTILINE)
+    except OSError:
+        return False
+    return numbers is not None and len(numbers[1].split()) > 1
 
 
 def resident_bytes(pid: int | None = None) -> int:
