@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 from tests.attack.attack import Attack, Outcome
 from tests.attack.box import Box
@@ -37,24 +38,24 @@ def look_around() -> object:
 
     libc = ctypes.CDLL(None, use_errno=True)
     arm = platform.machine() == "aarch64"
-    reached = []
+    reached: list[str] = []
 
-    def attempt(name, action):  # type: ignore[no-untyped-def]  # this source goes to the server
+    def attempt(name: str, action: Callable[[], object]) -> None:
         with contextlib.suppress(OSError):
             if action() != -1 and name not in reached:
                 reached.append(name)
 
-    def content(path):  # type: ignore[no-untyped-def]
+    def content(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read(1 << 16)
 
-    def find(path, words):  # type: ignore[no-untyped-def]
+    def find(path: str, words: bytes) -> int:
         return -1 if words not in content(path) else 0
 
-    def watch(folder):  # type: ignore[no-untyped-def]
+    def watch(folder: str) -> object:
         return libc.inotify_add_watch(libc.inotify_init(), folder.encode(), 0xFFF)
 
-    def notify(folder):  # type: ignore[no-untyped-def]
+    def notify(folder: str) -> None:
         fcntl.fcntl(os.open(folder, os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_CREATE)
 
     own, parent = os.getpid(), os.getppid()

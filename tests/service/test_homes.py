@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,7 +124,7 @@ def without_a_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (*PLACES, "CUPY_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", NOWHERE)
-    monkeypatch.setattr(c_compiler.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.mark.usefixtures("without_a_home")
