@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +27,22 @@ def place() -> Iterator[Path]:
         yield Path(folder)
 
 
-def serve(place: Path, name: str) -> Live:
-    folder = place / name
-    folder.mkdir()
-    return Live("process", folder, before=OWN_PIDS, **settings(TMPDIR=str(place), OPBOX_CODE_SPARES="0"))
+@pytest.fixture
+def serve(place: Path) -> Iterator[Callable[[str], Live]]:
+    """Starts a server by its name; what a test that fails leaves running is killed."""
+    servers: list[Live] = []
+
+    def start(name: str) -> Live:
+        folder = place / name
+        folder.mkdir()
+        further = settings(TMPDIR=str(place), OPBOX_CODE_SPARES="0")
+        servers.append(Live("process", folder, before=OWN_PIDS, **further))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        if server.process.poll() is None:
+            end(server, signal.SIGKILL)
 
 
 def end(server: Live, number: int) -> int:
@@ -58,12 +70,12 @@ def has_its_array(session: Session) -> bool:
     return np.array_equal(answer.tensors["x"], X)
 
 
-def test_servers_beside_each_other_keep_their_folders(place: Path) -> None:
-    first = serve(place, "first")
+def test_servers_beside_each_other_keep_their_folders(place: Path, serve: Callable[[str], Live]) -> None:
+    first = serve("first")
     ours = first.session("py")
     folder = folder_of(ours)
     assert (folder / "mine.txt").read_text() == "private"
-    second = serve(place, "second")
+    second = serve("second")
     theirs = second.session("py")
     assert (folder / "mine.txt").read_text() == "private"
     assert theirs.run(*step("nothing"), x=X).status == 200
@@ -71,7 +83,7 @@ def test_servers_beside_each_other_keep_their_folders(place: Path) -> None:
     assert end(second, signal.SIGKILL) != 0
     left = [path for path in place.glob("opbox-code-*") if path != folder.parent]
     assert len(left) == 1
-    third = serve(place, "third")
+    third = serve("third")
     assert list(place.glob("opbox-code-*")) == [folder.parent]
     assert has_its_array(ours)
     assert (folder / "mine.txt").read_text() == "private"
