@@ -147,7 +147,7 @@ class Executor(Freed):
         Args:
             out_grads: gradients of the outputs (an array, a list, or by output name), for outputs that are no loss.
                 Those of losses are not read, nor are more than there are outputs.
-            is_train: must be True: gradients are those of a training run.
+            is_train: the mode, best that of `forward`: without it batch norm's statistics count as constants.
         """
         if out_grads is None:
             grads: list[Any] = []
@@ -168,6 +168,8 @@ class Executor(Freed):
         ]
         heads = [None if grad is None else grad._id for grad in grads]
         command: Backward = {"do": "backward", "executor": self._id, "head_grads": heads}
+        if not is_train:
+            command["is_train"] = False
         watch = [] if self._monitor is None else self._monitor.begin_backward(self._session, self._description)
         if any(array is not None for array in watch):
             command["watch"] = [None if array is None else array._id for array in watch]

@@ -190,6 +190,7 @@ class Backward(TypedDict):
     do: Literal["backward"]
     executor: int
     head_grads: NotRequired[Sequence[int | None]]
+    is_train: NotRequired[bool]
     watch: NotRequired[Sequence[int | None]]
 
 

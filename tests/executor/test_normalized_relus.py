@@ -55,22 +55,24 @@ def compiled(symbol, passes=PASSES, req="null", level=None):
     return BoundPlan(plan, args, grads, aux, CPU, CPU.random(0)), grads, aux
 
 
-def ran(symbol, passes, req="write", runs=2, **run):
-    """The executor after some steps, its gradients, and its auxiliary states."""
+def ran(symbol, passes, req="write", runs=2, is_train=False, differentiates_as=True):
+    """The executor after some steps, its gradients, and its auxiliary states; the modes are forward's and backward's."""
     executor, grads, aux = compiled(symbol, passes, req)
     for _ in range(runs):
-        executor.forward(**run)
+        executor.forward(is_train=is_train)
         if req != "null":
-            executor.backward([np.ones((1,), np.float32)])
+            executor.backward([np.ones((1,), np.float32)], is_train=differentiates_as)
     return executor, grads, aux
 
 
 @pytest.mark.parametrize("attrs", [{}, {"fix_gamma": False}, {"use_global_stats": True, "fix_gamma": False}], ids=str)
 @pytest.mark.parametrize("req", ["write", "add", "null"])
 @pytest.mark.parametrize("is_train", [True, False], ids=["train", "infer"])
-def test_same_numbers(attrs, req, is_train):
+@pytest.mark.parametrize("differentiates_as", [True, False], ids=["backward trains", "backward infers"])
+def test_same_numbers(attrs, req, is_train, differentiates_as):
     symbol = network(**attrs)
-    tested, plain = (ran(symbol, passes, req, is_train=is_train) for passes in (PASSES, WITHOUT))
+    modes = {"is_train": is_train, "differentiates_as": differentiates_as}
+    tested, plain = (ran(symbol, passes, req, **modes) for passes in (PASSES, WITHOUT))
     assert operators(tested[0]).count(NORMALIZED_RELU.name) == 2
     assert "BatchNorm" not in operators(tested[0])
     assert operators(tested[0]).count(NORMALIZED_RELU_BACKWARD.name) == (0 if req == "null" else 2)

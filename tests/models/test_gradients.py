@@ -63,7 +63,7 @@ def by_executor(
     states = {name: array.copy() for name, array in aux.items()}
     executor = net.bind(mx.cpu(), args, args_grad=grads, aux_states=states)
     executor.forward(is_train=is_train)
-    executor.backward(None if heads is None else [mx.nd.array(heads)])
+    executor.backward(None if heads is None else [mx.nd.array(heads)], is_train=is_train)
     return {name: array.asnumpy() for name, array in grads.items()}
 
 

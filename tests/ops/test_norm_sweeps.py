@@ -69,10 +69,12 @@ def computed(
     inplace: bool = False,
     less: bool = False,
     adds: str = "",
+    other_mode: bool = False,
 ) -> dict[str, Any]:
     """What forward and backward write.
 
     inplace: gx is g. less: no gradient but that of beta is wanted. adds: there is an addend, "there" where gx is.
+    other_mode: backward takes the statistics that forward did not take.
     """
     sweeps = NormSweeps(*shape)
     temps = tuple(np.full(temp.shape, 17, temp.dtype) for temp in sweeps.temps)
@@ -100,7 +102,7 @@ def computed(
     )
     with np.errstate(all="ignore"):
         forward(of_batch)
-        backward(of_batch)
+        backward(of_batch != other_mode)
     return out
 
 
@@ -131,7 +133,7 @@ def test_the_definition(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int])
     np.testing.assert_allclose(out["gbeta"], gated.sum(axis=0), rtol=1e-5, atol=scatter)
     np.testing.assert_allclose(out["ggamma"], (gated * (x - mean)).sum(axis=0), rtol=1e-5, atol=4 * scatter)
     np.testing.assert_allclose(out["of_batch"], ((x - mean) * share + gated - less) * scale, **near)
-    np.testing.assert_allclose(out["of_all"], gated * scale, **near)
+    np.testing.assert_allclose(out["of_all"], gated * share, **near)
 
 
 @needs_compiler
@@ -149,7 +151,7 @@ def test_kernels_give_numpys_bits(
     monkeypatch.setattr(norm_sweeps, "BLOCK", block)
     for shape, norm, of_batch in itertools.product(SHAPES, NORMS, (True, False)):
         arrays = matrices(shape, wild)
-        for options in ({}, {"inplace": True}, {"less": True}, {"adds": "apart"}, {"adds": "there"}):
+        for options in ({}, {"inplace": True}, {"less": True}, {"adds": "apart"}, {"adds": "there"}, {"other_mode": True}):
             fresh(monkeypatch, "0")
             expected = computed(shape, arrays, norm, of_batch, **options)
             fresh(monkeypatch, "now")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 import time
 import weakref
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import opbox as mx
 from opbox_protocol.errors import (
     BadRequestError,
     DeadlineError,
@@ -88,6 +90,20 @@ def test_calls_that_want_other_gradients_have_plans_of_their_own(engine: Engine)
         gradients = {name: answer[f"grad:{name}"].tolist() for name in names}
         assert set(answer) == {"fc_output", *(f"grad:{name}" for name in names)}
         assert gradients == {name: expected[name] for name in names}
+
+
+def test_gradients_are_those_of_the_mode_of_the_call(engine: Engine) -> None:
+    """By the moving statistics a batch normalisation only scales."""
+    x, gamma = np.float32([[1], [2], [6]]), np.ones(1, np.float32)
+    tensors = {"data": x, "norm_gamma": gamma, "norm_beta": gamma, "norm_moving_mean": gamma, "norm_moving_var": gamma}
+    graph = json.loads(mx.sym.BatchNorm(mx.sym.Variable("data"), eps=0.002, name="norm").tojson())
+    gradients = {}
+    for is_train in (False, True):
+        call = {"graph": graph, "parameters": {"grads": ["data"], "is_train": is_train}}
+        answer = engine.call("POST", "/v1/backward", call, tensors | {"head_grad:norm_output": np.ones_like(x)})[1]
+        gradients[is_train] = answer["grad:data"]
+    np.testing.assert_allclose(gradients[False], np.full_like(x, 1 / np.sqrt(1.002)), rtol=1e-6)
+    np.testing.assert_allclose(gradients[True], np.zeros_like(x), atol=1e-6)
 
 
 def test_a_waiting_batch_keeps_its_own_tensors(engine: Engine) -> None:

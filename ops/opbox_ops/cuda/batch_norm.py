@@ -31,6 +31,7 @@ __all__ = [
     "ADDEND",
     "COUNTED",
     "GRADIENT",
+    "SLOPE",
     "backward_temps",
     "bind_backward",
     "bind_forward",
@@ -44,8 +45,17 @@ __all__ = [
 
 COUNTED = "const A h = relu ? g * A(A(T((x - mean) * factor + shift)) > 0) : g; "
 """What an element of gout counts as: with ReLU 0 where its input, worked out again, was not above 0."""
-GRADIENT = "const A own = A(T((h - level - (x - mean) * share) * factor)); gdata[at] = adds ? T(own + more) : T(own);"
+GRADIENT = "const A own = A(T((h - level - (x - mean) * share) * slope)); gdata[at] = adds ? T(own + more) : T(own);"
 """The gradient is rounded before something is added to it, as in a step of its own."""
+SLOPE = """  A inverse_now = inverse, slope = factor;
+  if (!of_batch) {
+    inverse_now = 1 / sqrt(moving_var[c] + eps);
+    slope = fix_gamma ? inverse_now : inverse_now * gamma[c];
+    if (mean != moving_mean[c]) products += (mean - moving_mean[c]) * sum;
+  }
+  products *= inverse_now;
+"""
+"""Without the batch's statistics the gradient is by the moving ones, also behind a forward in training."""
 ADDEND = "adds ? A(addend[at]) : A(0)"
 
 _ELEMENTS = 32 * 64 * 112 * 112
@@ -127,8 +137,7 @@ def _backward_kernel(name: str, more: str, gradient: str, moved: int) -> KernelT
     }}
     return;
   }}
-  products *= inverse;
-  if (threadIdx.x == 0 && slice == 0) {{
+{SLOPE}  if (threadIdx.x == 0 && slice == 0) {{
     ggamma[c] = fix_gamma ? 0 : products;
     gbeta[c] = sum;
     if (of_batch) {{

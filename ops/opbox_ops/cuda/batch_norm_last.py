@@ -19,7 +19,7 @@ from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Te
 from ..infer import size_of
 from ..layout import CHANNELS_LAST, physical, physical_arrays, share_layout
 from ..nn.batch_norm import BatchNormParams, backward, op
-from .batch_norm import ADDEND, COUNTED, GRADIENT, by_last_axis, by_mode, copies_back, target_temps, targets
+from .batch_norm import ADDEND, COUNTED, GRADIENT, SLOPE, by_last_axis, by_mode, copies_back, target_temps, targets
 from .channel_rows import JOIN_PLACE, MAX_SLICES, PLACE, SIZES, THREADS, blocks_for, join_slices, slices_of
 from .fours import by_channel_rows
 from .kernel import KERNELS, WITH_BFLOAT16, KernelTemplate, Moved, contiguous, of_one_type, scalar
@@ -134,8 +134,10 @@ BACKWARD = KernelTemplate(
     "A *moving_var, const T *addend, T *gdata, A *ggamma, A *gbeta, const A *joined, "
     f"{SIZES}, A eps, A momentum, int of_batch, int fix_gamma, int writes, int relu, int adds",
     f"""{PLACE}  if (c >= channels) return;
-  const A mean = means[c], inverse = inverses[c], sum = joined[c], products = joined[channels + c] * inverse;
-  if (slice == 0 && row == 0) {{
+  const A mean = means[c], inverse = inverses[c], sum = joined[c];
+  const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = relu ? beta[c] : A(0);
+  A products = joined[channels + c];
+{SLOPE}  if (slice == 0 && row == 0) {{
     ggamma[c] = fix_gamma ? 0 : products;
     gbeta[c] = sum;
     if (of_batch) {{
@@ -144,7 +146,6 @@ BACKWARD = KernelTemplate(
     }}
   }}
   if (!writes) return;
-  const A factor = fix_gamma ? inverse : inverse * gamma[c], shift = relu ? beta[c] : A(0);
   const A share = of_batch ? products * inverse / A(rows) : 0, level = of_batch ? sum / A(rows) : 0;
 {by_channel_rows({**_READS, "more": ADDEND}, f"{COUNTED}{GRADIENT}")}""",
     (_EXAMPLE, lambda: Moved(4 * 3 * _ELEMENTS, 4 * 3 * _ELEMENTS)),

@@ -208,11 +208,11 @@ def _scale(p: BatchNormParams, xp: Any, inverse: Array, gamma: Array, out: Array
 
 
 def backward_temps(p: BatchNormParams, call: CallSpec) -> list[Temp]:
-    """Beside a block's: a factor, the sums ggamma and gbeta, and gout in the type that is computed in."""
+    """Beside a block's: a factor, ggamma, gbeta, 1 / sqrt(variance + eps), and gout in the type that is computed in."""
     gout, data, _, mean = call.inputs[:4]
     block = _Channels(p, data.shape, call.device).temps(mean.dtype)
     scratch = Temp(mean.shape, mean.dtype)
-    return [*block, scratch, scratch, scratch, *([] if gout.dtype == mean.dtype else block[:1])]
+    return [*block, *[scratch] * 4, *([] if gout.dtype == mean.dtype else block[:1])]
 
 
 @backward.compute(temps=backward_temps)
@@ -225,7 +225,10 @@ def gradients(p: BatchNormParams, ctx: OpContext, inputs: Arrays, outputs: Outpu
     x, g = data.reshape(channels.shape), gout.reshape(channels.shape)
     value = None if outputs[0] is None else outputs[0].reshape(channels.shape)
     of_batch = ctx.is_train and not p.use_global_stats
-    factor, ggamma, gbeta, *scratch = ctx.temp[3:]
+    factor, ggamma, gbeta, moving_inverse, *scratch = ctx.temp[3:]
+    if not of_batch:  # also behind a forward in training
+        mean, inverse = moving_mean, moving_inverse
+        invert(xp, moving_var, p.eps, inverse)
     for block in channels:
         centred, gblock = channels.cut(ctx.temp[0], block), g[:, block]
         if scratch:

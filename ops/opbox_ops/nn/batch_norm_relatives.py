@@ -118,6 +118,8 @@ def _backward(p: BatchNormV1Params, ctx: OpContext, inputs: Arrays, outputs: Out
     gout, data, gamma, mean, var, moving_mean, moving_var = inputs
     axes, n = _channels(data.ndim), max(1, data.size // max(1, data.shape[1]))
     of_batch = ctx.is_train and not p.use_global_stats
+    if not of_batch:  # also behind a forward in training
+        mean, var = moving_mean, moving_var
     xp.add(var, p.eps, out=inverse)
     xp.sqrt(inverse, out=inverse)
     xp.divide(1, inverse, out=inverse)

@@ -162,6 +162,7 @@ class Backward(Command):
     do: Literal["backward"]
     executor: Id
     head_grads: IdsOrNone = Field(default_factory=list)
+    is_train: bool = True
     watch: IdsOrNone = Field(default_factory=list)
 
     def run(self, table: ArrayTable, exchange: Exchange) -> None:
@@ -171,7 +172,7 @@ class Backward(Command):
             self._run_watched(table, executor, heads)
         else:
             begin_sum(table, executor, exchange.following)
-            executor.backward(heads, table.nodes_profile, follower=table.begun_sum)
+            executor.backward(heads, table.nodes_profile, follower=table.begun_sum, is_train=self.is_train)
         table.steps += 1
 
     def _run_watched(self, table: ArrayTable, executor: BoundPlan, heads: Sequence[Array | None]) -> None:
@@ -190,7 +191,7 @@ class Backward(Command):
                 copies[number] = allocate(table.backend, tuple(array.shape), array.dtype)
                 copies[number][...] = array
 
-        executor.backward(heads, monitor=copy)
+        executor.backward(heads, monitor=copy, is_train=self.is_train)
         for number, array in copies.items():
             table.keep(number, array)
 

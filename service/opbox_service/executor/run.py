@@ -242,6 +242,7 @@ class BoundPlan:
         profile: Profile | None = None,
         monitor: Callable[[str, Array], None] | None = None,
         follower: Follower | None = None,
+        is_train: bool = True,
     ) -> None:
         """Compute the gradients, into the arrays given for them; again and again after one forward.
 
@@ -255,6 +256,8 @@ class BoundPlan:
             monitor: called after each backward operator with each output's name, as of `backward_outputs`, and array,
                 which is valid during the call only.
             follower: is told how many calls have ended; without monitor and profile, where `gradient_ends` has some.
+            is_train: the mode: batch normalisation's gradient goes through the batch's statistics, or takes them as
+                constants.
 
         Raises:
             ConflictError: forward has not run.
@@ -269,9 +272,9 @@ class BoundPlan:
             self._forward.run()
             self._left_out, self._inference, self._inferring = False, None, None
         self._take_in(head_grads)
-        self._mode.is_train = True
+        self._mode.is_train = is_train
         if self._replays is not None and self._backward.calls and profile is None and monitor is None:
-            self._replays[1].run(True)
+            self._replays[1].run(is_train)
             return
         for array in self._zeros:
             array[...] = 0

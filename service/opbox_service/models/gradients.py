@@ -92,7 +92,8 @@ class GradientRuns:
             plan.bound.forward(is_train=is_train, parameters=0)
             # Backward may write over an output that it needs no more.
             answer = {name: np.array(backend.get(array)) for name, array in arrays.items()}
-            plan.bound.backward([backend.put(heads[name]) if name in heads else None for name in outputs])
+            head_grads = [backend.put(heads[name]) if name in heads else None for name in outputs]
+            plan.bound.backward(head_grads, is_train=is_train)
             answer |= {name: backend.get(array) for name, array in grads.items()}
             take({name: answer[name] for name in wanted} if wanted is not None else answer)
 

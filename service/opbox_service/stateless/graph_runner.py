@@ -175,7 +175,8 @@ def _outputs(
         # Backward may write over an output that is an input's array, or that it needs no more.
         compiled.budget.reserve(sum(int(array.nbytes) for array in outputs.values()))
         outputs = {name: array.copy() for name, array in outputs.items()}
-        executor.backward([backend.put(heads[name]) if name in heads else None for name in names])
+        head_grads = [backend.put(heads[name]) if name in heads else None for name in names]
+        executor.backward(head_grads, is_train=is_train)
         outputs |= {GRAD + name: backend.get(array) for name, array in compiled.grads.items()}
     return outputs
 

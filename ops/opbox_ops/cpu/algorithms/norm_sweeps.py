@@ -156,11 +156,20 @@ class NormSweeps:
             np.multiply(inverse, 1 if norm.fix_gamma else gamma, out=scale)
             numbers = (mean, scale, beta)
             self.sums(x, g, numbers, gbeta, ggamma, temps)
-            ggamma[...] *= inverse
-            if gx is not None:
+            if of_batch:
+                ggamma[...] *= inverse
                 np.multiply(ggamma, inverse, out=share)
                 np.multiply(share, factor, out=share)
                 np.multiply(gbeta, -factor, out=less)
+            else:
+                # Forward may have trained: the gradient is by the moving statistics, the ReLU by forward's.
+                np.subtract(mean, moving_mean, out=less)
+                np.multiply(less, gbeta, out=less)
+                np.add(ggamma, less, out=ggamma, where=mean != moving_mean)
+                invert(np, moving_var, norm.eps, share)
+                ggamma[...] *= share
+                np.multiply(share, 1 if norm.fix_gamma else gamma, out=share)
+            if gx is not None:
                 self.gradient((x, g, addend), gx, numbers, share, less, of_batch, temps)
             if results[0] is not None:
                 results[0][...] = 0 if norm.fix_gamma else ggamma
@@ -261,8 +270,9 @@ class NormSweeps:
         of_batch: bool,
         temps: Arrays,
     ) -> None:
-        """Write gx; without `of_batch` it is g' scale. `sources` are x, g and what is added or None."""
+        """Write gx; without `of_batch` it is g' share. `sources` are x, g and what is added or None."""
         x, g, addend = sources
+        factor = numbers[1] if of_batch else share
         for _, rows, _ in self._pieces():
             centred, gradient = self._gated(x[rows], g[rows], numbers, temps)
             if of_batch:
@@ -270,9 +280,9 @@ class NormSweeps:
                 np.add(centred, gradient, out=gradient)
                 np.subtract(gradient, less, out=gradient)
             if addend is None:
-                np.multiply(gradient, numbers[1], out=gx[rows])
+                np.multiply(gradient, factor, out=gx[rows])
             else:
-                np.multiply(gradient, numbers[1], out=gradient)
+                np.multiply(gradient, factor, out=gradient)
                 np.add(gradient, addend[rows], out=gx[rows])
 
     def _gated(self, x: Array, g: Array, numbers: tuple[Array, Array, Array], temps: Arrays) -> tuple[Array, Array]:

@@ -193,7 +193,7 @@ static void gradient(const float *x, const float *g, const float *addend, float 
 {
 #define VALUES const float c = from[j] - mean[j], v = c * scale[j] + shift[j], m = of[j] * (v > 0 ? 1.0f : 0.0f)
 #define OF_BATCH (c * share[j] + m - less[j]) * scale[j]
-#define OF_ALL (m) * scale[j]
+#define OF_ALL (m) * share[j]
     const int past = GOES_PAST(gx) && gx != x && gx != g && gx != addend;
     const int threads = omp_get_max_threads();
     IN_THREADS(b, COUNT_OF_BLOCKS, 1) {
@@ -204,7 +204,7 @@ static void gradient(const float *x, const float *g, const float *addend, float 
                 VECTORS(j) {
                     const Lanes c = AT(from) - AT(mean), v = c * AT(scale) + AT(shift);
                     const Lanes m = AT(of) * (Lanes)((v > 0) & (Masks)ONE);
-                    Lanes sum = of_batch ? (c * AT(share) + m - AT(less)) * AT(scale) : m * AT(scale);
+                    Lanes sum = of_batch ? (c * AT(share) + m - AT(less)) * AT(scale) : m * AT(share);
                     if (addend) sum += AT(more);
                     PASS(to + j, sum);
                 }
@@ -265,14 +265,22 @@ void opbox_norm_backward(const float *x, const float *g, const float *addend, fl
     const float one_less = -1.0 / positions, one_more = 1.0 / positions;
     EACH(j) scale[j] = norm->fixes_gamma ? inverse[j] : inverse[j] * gamma[j];
     sums(x, g, partial, mean, scale, beta, totals, gbeta, ggamma, positions, channels, rows);
-    EACH(j) ggamma[j] = ggamma[j] * inverse[j];
-    if (gx) {
+    if (of_batch)
         EACH(j) {
+            ggamma[j] = ggamma[j] * inverse[j];
             share[j] = ggamma[j] * inverse[j] * one_less;
             less[j] = gbeta[j] * one_more;
         }
+    else
+        EACH(j) {
+            /* Forward may have trained: the gradient is by the moving statistics, the ReLU by forward's. */
+            const float moving = 1 / __builtin_sqrtf(moving_var[j] + norm->eps);
+            if (mean[j] != moving_mean[j]) ggamma[j] = ggamma[j] + (mean[j] - moving_mean[j]) * gbeta[j];
+            ggamma[j] = ggamma[j] * moving;
+            share[j] = norm->fixes_gamma ? moving : moving * gamma[j];
+        }
+    if (gx)
         gradient(x, g, addend, gx, mean, scale, beta, share, less, of_batch, positions, channels, rows);
-    }
     if (out_gamma)
         EACH(j) out_gamma[j] = norm->fixes_gamma ? 0 : ggamma[j];
     if (out_beta)

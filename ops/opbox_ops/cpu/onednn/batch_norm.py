@@ -144,13 +144,20 @@ def _bind_gradients(
     xp, (variance, ggamma, gbeta, unread, *scratches) = ctx.xp, ctx.temp
     gdata = unread if outputs[0] is None else outputs[0]
     further = () if p.fix_gamma else (gamma, ggamma)
-    arrays = (gout, data, gdata, mean, variance, gbeta, *further)
-    by_moving, by_batch = _runs(pair, scratches, arrays, arrays)
+    by_moving, by_batch = _runs(
+        pair,
+        scratches,
+        (gout, data, gdata, moving_mean, moving_var, gbeta, *further),
+        (gout, data, gdata, mean, variance, gbeta, *further),
+    )
 
     def call() -> None:
-        _variance(xp, inverse, p.eps, variance)
         of_batch = ctx.is_train and not p.use_global_stats
-        (by_batch if of_batch else by_moving)()
+        if of_batch:
+            _variance(xp, inverse, p.eps, variance)
+            by_batch()
+        else:
+            by_moving()
         if outputs[1] is not None:
             outputs[1][...] = 0 if p.fix_gamma else ggamma
         if outputs[2] is not None:
