@@ -49,6 +49,18 @@ CASES += [
     if "exclude" not in attrs
 ]
 CASES += [
+    Case(
+        "norm",
+        {"data": Arg((2, 2), values=values, dtype=dtype)},
+        {"axis": axis},
+        (dtype,),
+        numeric=False,
+        zero_size=False,
+    )
+    for dtype, large, small in (("float32", 1e20, 1e-23), ("float64", 1e200, 1e-200))
+    for axis, values in ((0, [[large, small], [-large, small]]), (1, [[large, -small], [-small, small]]))
+]
+CASES += [
     Case("norm", {"data": Arg((2, 3), 1, 3, kind="int")}, {"axis": 1}, dtypes=WHOLE, numeric=False),
     Case(
         "norm",

@@ -56,7 +56,7 @@ def compiled(symbol, passes=PASSES, req="null", level=None):
 
 
 def ran(symbol, passes, req="write", runs=2, is_train=False, differentiates_as=True):
-    """The executor after some steps, its gradients, and its auxiliary states; the modes are forward's and backward's."""
+    """The executor after some steps, its gradients, and its auxiliary states; the modes of both runs."""
     executor, grads, aux = compiled(symbol, passes, req)
     for _ in range(runs):
         executor.forward(is_train=is_train)

@@ -151,7 +151,14 @@ def test_kernels_give_numpys_bits(
     monkeypatch.setattr(norm_sweeps, "BLOCK", block)
     for shape, norm, of_batch in itertools.product(SHAPES, NORMS, (True, False)):
         arrays = matrices(shape, wild)
-        for options in ({}, {"inplace": True}, {"less": True}, {"adds": "apart"}, {"adds": "there"}, {"other_mode": True}):
+        for options in (
+            {},
+            {"inplace": True},
+            {"less": True},
+            {"adds": "apart"},
+            {"adds": "there"},
+            {"other_mode": True},
+        ):
             fresh(monkeypatch, "0")
             expected = computed(shape, arrays, norm, of_batch, **options)
             fresh(monkeypatch, "now")

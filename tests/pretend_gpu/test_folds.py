@@ -55,7 +55,7 @@ EXPECTED = {
     How.SUM: lambda x, axes: x.sum(axes),
     How.MAX: lambda x, axes: x.max(axes),
     How.MIN: lambda x, axes: x.min(axes),
-    How.SQUARES: lambda x, axes: (x * x).sum(axes),
+    How.LARGEST: lambda x, axes: abs(x).max(axes),
     How.ABSOLUTES: lambda x, axes: abs(x).sum(axes),
     How.ANY: lambda x, axes: (x != 0).any(axes),
     How.ALL: lambda x, axes: (x != 0).all(axes),
@@ -100,6 +100,18 @@ def test_sums_are_near_and_the_same_bits_in_each_run(gpu: Any, cupy: Any, shape:
     assert runs[0].tobytes() == runs[1].tobytes()
     # Numbers near 1 are added by threads, then by pairs: some roundings of a sum near the root of their count.
     np.testing.assert_allclose(runs[0], x.astype("d").sum(axes).reshape(-1), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("shape", "axes"), [((70_001,), (0,)), ((5003, 16), (0,)), ((300, 257), (1,))], ids=str)
+def test_lengths_whose_squares_leave_the_types_range(gpu: Any, cupy: Any, shape: Any, axes: Any, dtype: str) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    limits = np.finfo(dtype)
+    for unit in (1, np.sqrt(limits.max), limits.max / 2**16, limits.tiny, 0):
+        arrays = {"data": x * limits.dtype.type(unit)}
+        (out,) = Run(Case("norm", {"data": shape}, {"axis": axes}), dtype, backend_for("gpu:0"), arrays).forward()
+        expected = unit * np.sqrt((x.astype("d") ** 2).sum(axes))
+        np.testing.assert_allclose(out.get().reshape(expected.shape), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("shape", "axes"), [((8 * 4096 + 4,), (0,)), ((5003, 16), (0,)), ((300, 256), (1,))], ids=str)

@@ -51,7 +51,6 @@ class How(IntEnum):
     PRODUCT = 1
     MAX = 2
     MIN = 3
-    SQUARES = 4
     ABSOLUTES = 8
     SUM_WITHOUT_NAN = 12
     PRODUCT_WITHOUT_NAN = 13
@@ -59,6 +58,10 @@ class How(IntEnum):
     ALL = 19
     APART = 20
     """The sum of squares of distances from `centre`."""
+    LARGEST = 22
+    """The largest absolute value."""
+    SCALED_SQUARES = 24
+    """The sum of squares in units of a power of two near the largest absolute value, `centre`: they do not overflow."""
 
     def neutral(self, dtype: Any) -> Any:
         """What any element joins with to itself, in the type that elements of `dtype` are computed in."""
@@ -80,6 +83,13 @@ __device__ A join(A a, A b, int how) {
     default: return b < a || b != b ? b : a;
   }
 }
+// A power of two whose inverse is a number too: near `largest`, 1 where that is 0 or not finite.
+__device__ A unit_of(A largest) {
+  const double x = double(largest);
+  if (!(x > 0) || x - x != 0) return 1;
+  const int exponent = ilogb(x), least = sizeof(A) == 8 ? -1022 : -126;
+  return A(scalbn(1.0, exponent < least ? least : exponent));
+}
 // The first `count` of N elements into one total, or each into its own.
 template <int N, bool EACH> __device__ void fold(A *totals, const T *x, int count, int how, const A *centre) {
 #define OF_EACH(e) \
@@ -95,19 +105,26 @@ template <int N, bool EACH> __device__ void fold(A *totals, const T *x, int coun
     case 1: OF_EACH(total *= v)
     case 2: OF_EACH(if (v > total || v != v) total = v)
     case 3: OF_EACH(if (v < total || v != v) total = v)
-    case 4: OF_EACH(total += v * v)
     case 8: OF_EACH(total += v < A(0) ? -v : v)
     case 12: OF_EACH(if (v == v) total += v)
     case 13: OF_EACH(if (v == v) total *= v)
     case 18: OF_EACH(const A truth = v != A(0); if (truth > total) total = truth)
     case 19: OF_EACH(const A truth = v != A(0); if (truth < total) total = truth)
     case 20: OF_EACH(const A d = v - centre[EACH ? k : 0]; total += d * d)
+    case 22: OF_EACH(const A size = v < A(0) ? -v : v; if (size > total || size != size) total = size)
+    case 24: OF_EACH(const A d = v * centre[EACH ? k : 0]; total += d * d)
   }
 }
-__device__ void put(T *out, A *wide, unsigned at, A total, A divisor, int rooted, int target) {
+// What each element is compared with: see `How`.
+__device__ A middle_of(const A *centre, unsigned result, int how) {
+  return how == 20 ? centre[result] : how == 24 ? 1 / unit_of(centre[result]) : A(0);
+}
+__device__ void put(T *out, A *wide, unsigned at, A total, A divisor, int rooted, int target, const A *centre,
+                    unsigned result, int how) {
   if (target != 1) {
     total = total / divisor;
     if (rooted) total = A(sqrt(double(total)));
+    if (how == 24) total *= unit_of(centre[result]);
   }
   if (target) wide[at] = total;
   else out[at] = T(total);
@@ -130,7 +147,7 @@ ROWS = KernelTemplate(
     // A row is runs of neighbours, as far apart as the kept axis between them is long.
     const unsigned first = run == n ? result * n : (result / kept * (n / run) * kept + result % kept) * run;
     const unsigned further = kept * run;
-    const A middle[1] = {how == 20 ? centre[result] : A(0)};
+    const A middle[1] = {middle_of(centre, result, how)};
 #define PLACE(i) (run == n ? first + (i) : first + (i) / run * further + (i) % run)
     unsigned i = begin;
     if (vectors) {
@@ -157,7 +174,8 @@ ROWS = KernelTemplate(
     if (lane < half) scratch[t] = join(scratch[t], scratch[t + half], how);
     __syncthreads();
   }
-  if (lane == 0 && result < results) put(out, wide, slice * results + result, scratch[t], divisor, rooted, target);
+  if (lane == 0 && result < results)
+    put(out, wide, slice * results + result, scratch[t], divisor, rooted, target, centre, result, how);
 """,
     ("4,096 rows of 1,024", lambda: Moved(_ROW_BYTES + 4 * 4096, _ROW_BYTES + 4 * 4096)),
     declares=_FOLDING,
@@ -178,7 +196,7 @@ COLUMNS = KernelTemplate(
   A total[LANES], middle[LANES];
   for (int k = 0; k < LANES; ++k) total[k] = neutral;
   if (c < columns) {
-    for (int k = 0; k < LANES; ++k) middle[k] = how == 20 && k < lanes ? centre[result + k] : A(0);
+    for (int k = 0; k < LANES; ++k) middle[k] = k < lanes ? middle_of(centre, result + k, how) : A(0);
     // Rows follow one another in runs.
 #define START(r) ((run == n ? first + (r) : first + (r) / run * kept * run + (r) % run) * columns + c)
     unsigned r = begin + row;
@@ -209,7 +227,8 @@ COLUMNS = KernelTemplate(
   }
   if (row == 0 && c < columns)
     for (int k = 0; k < lanes; ++k)
-      put(out, wide, slice * planes * columns + result + k, scratch[k * blockDim.x + t], divisor, rooted, target);
+      put(out, wide, slice * planes * columns + result + k, scratch[k * blockDim.x + t], divisor, rooted, target,
+          centre, result + k, how);
 """,
     ("4,096 rows of 1,024, each column", lambda: Moved(_ROW_BYTES + 4 * 1024, _ROW_BYTES + 4 * 1024)),
     declares=_FOLDING,
@@ -217,7 +236,7 @@ COLUMNS = KernelTemplate(
 )
 LAST = KernelTemplate(
     "opbox_fold_last",
-    f"const A *parts, T *out, A *wide, unsigned results, unsigned slices, unsigned across, {_ENDING}",
+    f"const A *parts, const A *centre, T *out, A *wide, unsigned results, unsigned slices, unsigned across, {_ENDING}",
     """  extern __shared__ A scratch[];
   const unsigned t = threadIdx.x, row = t / across, rows = blockDim.x / across;
   const unsigned result = blockIdx.x * across + t % across;
@@ -230,7 +249,8 @@ LAST = KernelTemplate(
     if (row < half) scratch[t] = join(scratch[t], scratch[t + half * across], how);
     __syncthreads();
   }
-  if (row == 0 && result < results) put(out, wide, result, scratch[t], divisor, rooted, target);
+  if (row == 0 && result < results)
+    put(out, wide, result, scratch[t], divisor, rooted, target, centre, result, how);
 """,
     ("1,056 parts", lambda: Moved(4 * (BLOCKS + 1), 4 * (BLOCKS + 1))),
     declares=_FOLDING,
@@ -389,21 +409,23 @@ class Fold:
             data: of the shape and type.
             out: as many as `results`, of data's type or of the type that it is computed in.
             parts: of `self.parts`; what is in it is lost.
-            centre: like out, in the type that data is computed in: for `How.APART`.
+            centre: like out, in the type that data is computed in: for `How.APART` and
+                `How.SCALED_SQUARES`.
             divisor: what each result is divided by; whole numbers are cut off.
-            rooted: whether the root is taken in the end.
+            rooted: whether the root is taken in the end, which `How.SCALED_SQUARES` needs.
         """
         wide = out.dtype != self.dtype
         ending = (how.neutral(self.dtype), scalar(divisor, self.dtype), np.int32(rooted), np.int32(2 * wide))
         slices = self.slices
         targets = (data, out) if wide else (out, parts)
         first = (data, parts) if slices > 1 else targets
-        joining = How(how % 4)
+        centre = parts if centre is None else centre  # one that is not read
+        joining = how if how == How.SCALED_SQUARES else How(how % 4)
         numbers = (np.int32(how), how.neutral(self.dtype), scalar(1, self.dtype), np.int32(0), np.int32(1))
         calls = [
             self._first(
                 xp,
-                (data, parts if centre is None else centre, *first),
+                (data, centre, *first),
                 numbers if slices > 1 else (np.int32(how), *ending),
             )
         ]
@@ -412,7 +434,7 @@ class Fold:
             across = min(32, THREADS // down, power_of_two(self.results))
             sizes = map(np.uint32, (self.results, slices, across))
             blocks, threads = -(-self.results // across), max(32, across * down)
-            last = (parts, *targets, *sizes, np.int32(joining), *ending)
+            last = (parts, centre, *targets, *sizes, np.int32(joining), *ending)
             calls.append(LAST.launch(xp, self.dtype, blocks, threads, last, threads * parts.dtype.itemsize))
         return as_one(calls)
 

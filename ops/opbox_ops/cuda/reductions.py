@@ -50,9 +50,7 @@ def _temps(fold: Fold | None, out: ArraySpec) -> list[Temp]:
     return [fold.parts, Temp((0 if same else fold.results,), computed_type(fold.dtype))]
 
 
-def _bind(
-    ctx: OpContext, fold: Fold | None, how: How, inputs: Arrays, out: Array, divisor: float = 1, *, rooted: bool = False
-) -> Call:
+def _bind(ctx: OpContext, fold: Fold | None, how: How, inputs: Arrays, out: Array, divisor: float = 1) -> Call:
     """A call that folds the one input into `out`, of whatever type."""
     assert fold is not None
     (data,), calls = contiguous(ctx, inputs)
@@ -62,7 +60,7 @@ def _bind(
         calls.append(fold.bind(ctx.xp, how, data, target, parts))
         calls.append(partial(ctx.xp.true_divide, target.reshape(out.shape), divisor, out=out, casting="unsafe"))
         return as_one(calls)
-    calls.append(fold.bind(ctx.xp, how, data, target, parts, divisor=divisor, rooted=rooted))
+    calls.append(fold.bind(ctx.xp, how, data, target, parts, divisor=divisor))
     if target is not out:
         calls.append(partial(ctx.xp.copyto, out, target.reshape(out.shape), casting="unsafe"))
     return as_one(calls)
@@ -78,11 +76,10 @@ Rule = Callable[[Any, ArraySpec], Fold | None]
 
 def _attach(
     op: Op,
-    how: How | Callable[[Any], How],
+    how: How,
     fold_of: Rule = _of_axes,
     takes: Callable[[np.dtype[Any], np.dtype[Any]], bool] = _same_sums,
     divisor: Callable[[Any, int], float] = _one,
-    rooted: Callable[[Any], bool] = lambda p: False,
 ) -> None:
     """A compute of an operator that folds its input.
 
@@ -92,7 +89,6 @@ def _attach(
         fold_of: the axes' fold.
         takes: whether the types of input and output are taken.
         divisor: of the parameters and the elements of a result: what it is divided by.
-        rooted: whether the root is taken in the end.
     """
 
     def accepts(p: Any, call: CallSpec) -> bool:
@@ -109,8 +105,7 @@ def _attach(
     def _(p: Any, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
         fold = fold_of(p, ctx.call.inputs[0])
         assert fold is not None
-        chosen = how if isinstance(how, How) else how(p)
-        return _bind(ctx, fold, chosen, inputs, outputs[0], divisor(p, fold.n), rooted=rooted(p))
+        return _bind(ctx, fold, how, inputs, outputs[0], divisor(p, fold.n))
 
 
 def _count(p: Any, n: int) -> float:
@@ -128,10 +123,6 @@ def _same_type(x: np.dtype[Any], out: np.dtype[Any]) -> bool:
 
 def _any_types(x: np.dtype[Any], out: np.dtype[Any]) -> bool:
     return True
-
-
-def _norm(p: norm.AnyNorm) -> How:
-    return How.SQUARES if p.ord == 2 else How.ABSOLUTES
 
 
 def _of_named_axes(p: TruthParams | DeviationParams, x: ArraySpec) -> Fold | None:
@@ -165,8 +156,6 @@ for _row in statistics.TABLE:
         )
 for _how in (How.ANY, How.ALL):
     _attach(get(f"_np_{_how.name.lower()}"), _how, _of_named_axes, takes=_any_types)
-for _op in (norm.op, norm.numpy_op):
-    _attach(_op, _norm, takes=_real, rooted=lambda p: bool(p.ord == 2))
 
 
 def _spread_accepts(axes: Callable[[Any, int], Sequence[int]]) -> Callable[[Any, CallSpec], bool]:
@@ -224,6 +213,41 @@ def _around_mean(
         if target is not out:
             calls.append(partial(ctx.xp.copyto, out, target.reshape(out.shape), casting="unsafe"))
     return as_one(calls)
+
+
+def _lengths(ctx: OpContext, fold: Fold | None, inputs: Arrays, out: Array) -> Call:
+    """A call that writes Euclidean lengths, from the largest absolute values and what the others are beside them."""
+    assert fold is not None
+    (data,), calls = contiguous(ctx, inputs)
+    parts, wide, largest = ctx.temp
+    target = out if out.dtype == fold.dtype else wide
+    calls.append(fold.bind(ctx.xp, How.LARGEST, data, largest, parts))
+    calls.append(fold.bind(ctx.xp, How.SCALED_SQUARES, data, target, parts, centre=largest, rooted=True))
+    if target is not out:
+        calls.append(partial(ctx.xp.copyto, out, target.reshape(out.shape), casting="unsafe"))
+    return as_one(calls)
+
+
+def _attach_norm(op: Op) -> None:
+    @op.compute(
+        "gpu",
+        level="generated",
+        prepares=True,
+        accepts=_spread_accepts(lambda p, ndim: axes_of(p, ndim)),
+        temps=lambda p, call: [
+            *_temps(_of_axes(p, call.inputs[0]), call.outputs[0]),
+            _means(_of_axes(p, call.inputs[0])),
+        ],
+    )
+    def _(p: norm.AnyNorm, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
+        fold = _of_axes(p, ctx.call.inputs[0])
+        if p.ord == 1:
+            return _bind(ctx, fold, How.ABSOLUTES, inputs, outputs[0])
+        return _lengths(ctx, fold, inputs, outputs[0])
+
+
+_attach_norm(norm.op)
+_attach_norm(norm.numpy_op)
 
 
 def _attach_deviation(name: str, *, rooted: bool) -> None:

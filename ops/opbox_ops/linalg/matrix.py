@@ -16,6 +16,7 @@ from opbox_protocol.errors import BadRequestError, ShapeError
 from ..compute import Array, Arrays, ArraySpec, Temp
 from ..cpu.algorithms.large_products import matmul_in_pieces
 from ..index.counting import count_up
+from ..index.zero_weights import lost_to_zero_weights
 from ..infer import Shape, ShapeList, TypeList, all_same_type, show_shape
 from ..pausing import in_one_piece, pause
 from .dot import first_known
@@ -173,7 +174,10 @@ def solve_triangular(ctx: Any, a: Array, b: Array, lower: bool, transpose: bool 
     with solvable("triangular matrices without 0 on the diagonal"):
         if ctx.xp is not np or (a.ndim > 2 and a.shape[-1] <= BLOCK and b.shape[-1] <= COLUMNS):
             part = triangle(ctx.xp, a, lower)
-            return by_batches(ctx.xp, ctx.xp.linalg.solve, transposed(part) if transpose else part, b)[0]
+            solved = by_batches(ctx.xp, ctx.xp.linalg.solve, transposed(part) if transpose else part, b)[0]
+            # The general solver exchanges rows: zeros beside the triangle meet what is infinite.
+            if not lost_to_zero_weights(ctx.xp, solved):
+                return solved
         x = np.empty(b.shape, b.dtype)
         for at in np.ndindex(a.shape[:-2]):
             _solve_in_blocks(transposed(a[at]) if transpose else a[at], b[at], lower is not transpose, x[at])

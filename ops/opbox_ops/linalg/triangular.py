@@ -12,9 +12,12 @@ transposes with `transpose`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.product import matmul
 from ..gradient import backward_node, grad_use_in
+from ..index.zero_weights import lost_to_zero_weights
 from ..infer import ShapeList
 from ..node import Entry, Node
 from ..params import Bool, Field, Float, Params
@@ -92,8 +95,7 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     (a, b), (out,), (*scratch, part) = inputs, outputs, ctx.temp
     write_triangle(ctx.xp, a, p.lower, scratch, part)
     part = transposed(part) if p.transpose else part
-    matmul(ctx.xp, *((b, part) if p.rightside else (part, b)), out)
-    out *= p.alpha
+    _multiply(ctx.xp, p, part, b, p.lower is not p.transpose, out)
 
 
 @trmm_backward.compute(temps=_part)
@@ -107,8 +109,19 @@ def _(p: TriangularParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> 
     if gb is not None:
         write_triangle(xp, a, p.lower, scratch, part)
         part = part if p.transpose else transposed(part)
-        matmul(xp, *((g, part) if p.rightside else (part, g)), gb)
-        gb *= p.alpha
+        _multiply(xp, p, part, g, p.lower is p.transpose, gb)
+
+
+def _multiply(xp: Any, p: TriangularParams, part: Array, b: Array, lower: bool, out: Array) -> None:
+    """out = alpha * part @ b, or alpha * b @ part, of which the other triangle is zero; see `index.zero_weights`."""
+    matmul(xp, *((b, part) if p.rightside else (part, b)), out)
+    if lost_to_zero_weights(xp, out):
+        left, right, rows = (transposed(part), transposed(b), transposed(out)) if p.rightside else (part, b, out)
+        lower = lower is not p.rightside
+        for i in range(left.shape[-1]):
+            terms = slice(0, i + 1) if lower else slice(i, None)
+            rows[..., i, :] = (left[..., i, None, terms] @ right[..., terms, :])[..., 0, :]
+    out *= p.alpha
 
 
 def _solved(p: TriangularParams, ctx: OpContext, a: Array, b: Array, transpose: bool) -> Array:

@@ -7,6 +7,7 @@ each of the two dimensions, whose rows hold what an element of out is made of:
 
     BilinearResize2D    between the two elements that the position falls between: i (n - 1) / (m - 1) with
                         align_corners, (i + 1/2) n / m - 1/2 (at least 0) without, for element i of m, from n
+    BilinearResize2D        without align_corners, to one row or column: that at position 0, as in MXNet
     AdaptiveAvgPooling2D    the mean of the elements floor(i n / m) to ceil((i + 1) n / m)
 
 BilinearResize2D's size is told by its mode: height and width, or scale_height and scale_width times data's ("size");
@@ -30,6 +31,7 @@ from ..bound_calls import nothing
 from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..cuda.product import matmul
 from ..gradient import backward_node
+from ..index.zero_weights import lost_to_zero_weights, weighted_sums
 from ..infer import ShapeList, all_same_float, known, show_shape
 from ..node import Entry, Node
 from ..params import Bool, Field, Int, OptFloat, Params, Shape
@@ -140,8 +142,8 @@ def _(node: Node, ograds: list[Entry]) -> list[Entry | None]:
 def _between(n: int, m: int, align: bool, dtype: str) -> Array:
     """The matrix (m, n) of bilinear interpolation."""
     matrix, rows = np.zeros((m, n)), np.arange(m)
-    step = (n - 1) / (m - 1) if align and m > 1 else 0.0 if align else n / m
-    place = rows * step if align else np.maximum((rows + 0.5) * step - 0.5, 0)
+    step = (n - 1) / (m - 1) if align and m > 1 else n / m
+    place = rows * step if align or m == 1 else np.maximum((rows + 0.5) * step - 0.5, 0)
     low = np.minimum(place.astype(int), n - 1)
     weight = np.where(low < n - 1, place - low, 0)
     matrix[rows, low] = 1 - weight
@@ -202,6 +204,14 @@ def _product(xp: Any, scratch: Arrays, height: Array, width: Array, source: Arra
     wide[...] = source
     matmul(xp, height, wide, between)
     matmul(xp, between, width.T, product)
+    if lost_to_zero_weights(xp, product):
+
+        def weigh(images: Array, ones: bool) -> Array:
+            rows, columns = (matrix > 0 if ones else matrix for matrix in (height, width))
+            sums: Array = rows @ images @ columns.T
+            return sums
+
+        product[...] = weighted_sums(weigh, wide)
     target[...] = product
 
 

@@ -26,7 +26,7 @@ class _SampleTemps(NamedTuple):
     """The temporaries of a call; P positions are a piece.
 
     Attributes:
-        columns: the images' elements, their channels side by side (m * height * width, channel).
+        columns: the images' elements, their channels side by side, and zeros (m * height * width + 1, channel).
         total: their gradients, for these.
         rows: samples, or their gradients (P, channel).
         starts: where the elements of each image begin (m,).
@@ -35,8 +35,9 @@ class _SampleTemps(NamedTuple):
         near, side, cell: along both axes for both neighbours (2, 2, P): how near they are, 0 where they do not count;
             the derivative of that; where they are.
         real: which of them are in the image (2, 2, P).
+        beside: a number for each (P,).
         whole: their numbers (2, 2, P).
-        places: the four neighbours' rows (4, P).
+        places: the four neighbours' rows (4, P); that of zeros for those that do not count.
         weights, products: a number for each (4, P).
         gather: what the sums of rows need.
     """
@@ -51,6 +52,7 @@ class _SampleTemps(NamedTuple):
     side: Array
     cell: Array
     real: Array
+    beside: Array
     whole: Array
     places: Array
     weights: Array
@@ -71,8 +73,8 @@ def sampling_temps(
 
     The images in another order (and their gradients), and room for a piece of the positions that fits the cache.
     """
-    piece, table = _piece(device, m, n, channels, dtype.itemsize), (m * size[0] * size[1], channels)
-    corners = [Temp((2, 2, piece), kind) for kind in (dtype, dtype, dtype, "bool", "int64")]
+    piece, table = _piece(device, m, n, channels, dtype.itemsize), (m * size[0] * size[1] + 1, channels)
+    corners = [Temp((2, 2, piece), kind) for kind in (dtype, dtype, dtype, "bool")]
     return [
         Temp(table, dtype),
         Temp(table if gradients else (0, 0), dtype),
@@ -80,6 +82,7 @@ def sampling_temps(
         Temp((m,), "int64"),
         *(Temp((2, 1), dtype), Temp((2, piece), dtype)),
         *corners,
+        *(Temp((piece,), "bool"), Temp((2, 2, piece), "int64")),
         *(Temp((4, piece), kind) for kind in ("int64", dtype)),
         Temp((4, piece if gradients else 0), dtype),
         *weighted_rows_temps(device, piece, 4, channels, dtype, spreads=gradients),
@@ -100,9 +103,10 @@ def _pieces(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, slice]]:
 
 def _begin(xp: Any, images: Array, size: Sequence[int], temps: Arrays) -> _SampleTemps:
     """Put the images' channels side by side."""
-    scratch = _SampleTemps._make((*temps[:14], temps[14:]))
+    scratch = _SampleTemps._make((*temps[:15], temps[15:]))
     (m, channels, count), (height, width) = images.shape, size
-    columns = scratch.columns.reshape(m, count, channels)
+    columns = scratch.columns[:-1].reshape(m, count, channels)
+    scratch.columns[-1] = 0
     if channels == 1:
         columns[...] = images.reshape(m, count, 1)
     else:
@@ -122,6 +126,7 @@ def _meet(
     if count < scratch.at.shape[1]:
         scratch = scratch._replace(
             rows=scratch.rows[:count],
+            beside=scratch.beside[:count],
             at=scratch.at.reshape(-1)[: 2 * count].reshape(2, count),
             **{
                 name: getattr(scratch, name).reshape(-1)[: 4 * count].reshape(2, 2, count)
@@ -164,13 +169,21 @@ def _meet(
         xp.equal(inner, cell, out=real)
         xp.copyto(side, real)
     near *= side
+    xp.not_equal(side, 0, out=real)
     side[:, 0] *= -1
     whole = scratch.whole
     xp.copyto(whole, inner, casting="unsafe")
     whole[0] *= size[1]
     rows = whole[0].reshape(2, *shape)
     rows += scratch.starts[images, None]
-    xp.add(whole[0][:, None], whole[1], out=scratch.places.reshape(2, 2, count))
+    places = scratch.places.reshape(2, 2, count)
+    xp.add(whole[0][:, None], whole[1], out=places)
+    # An infinity beside a neighbour that does not count is not multiplied by 0.
+    for i in (0, 1):
+        for j in (0, 1):
+            xp.logical_and(real[0, i], real[1, j], out=scratch.beside)
+            xp.logical_not(scratch.beside, out=scratch.beside)
+            xp.copyto(places[i, j], len(scratch.columns) - 1, where=scratch.beside)
     return scratch
 
 
@@ -245,4 +258,4 @@ def sample_gradients(
                 target = slope[at]
                 xp.sum(scratch.weights.reshape(4, *target.shape), axis=0, out=target)
     if gimages is not None:
-        gimages[...] = whole.total.reshape(images.shape[0], -1, channels).swapaxes(1, 2)
+        gimages[...] = whole.total[:-1].reshape(images.shape[0], -1, channels).swapaxes(1, 2)

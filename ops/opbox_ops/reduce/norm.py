@@ -2,6 +2,8 @@
 
 out has data's shape without the axes, or with 1 in their places (keepdims); without axis (1,).
 
+Squares are of data / max(abs(data)) where those of data would overflow or vanish.
+
 gdata = gout * data / out  (ord 2; NaN where out is 0)        gdata = gout * sign(data)  (ord 1)
 """
 
@@ -15,7 +17,7 @@ from pydantic import BeforeValidator
 from opbox_protocol.errors import ParamError, UnsupportedError
 
 from ..accumulation import accumulation_type
-from ..compute import Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
+from ..compute import Array, Arrays, ArraySpec, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..infer import ShapeList, TypeList, not_bool
 from ..node import Entry, Node
@@ -94,19 +96,43 @@ def _sum_type(dtype: Any) -> np.dtype[Any]:
 def _temps(p: AnyNorm, call: CallSpec) -> list[Temp]:
     x = call.inputs[0]
     dtype = _sum_type(x.dtype)
-    return [Temp(x.shape, dtype), Temp(kept_dims(x.shape, axes_of(p, len(x.shape))), dtype)]
+    kept = kept_dims(x.shape, axes_of(p, len(x.shape)))
+    return [Temp(x.shape, dtype), Temp(kept, dtype), Temp(kept, dtype), Temp(kept, np.bool_)]
 
 
 @op.compute(temps=_temps)
 @numpy_op.compute(temps=_temps)
 def _(p: AnyNorm, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
-    xp, (x,), (parts, total) = ctx.xp, inputs, ctx.temp
+    xp, (x,), (parts, total, largest, missing) = ctx.xp, inputs, ctx.temp
+    axes = axes_of(p, x.ndim)
     xp.copyto(parts, x)
     (xp.square if p.ord == 2 else xp.absolute)(parts, out=parts)
-    xp.sum(parts, axis=axes_of(p, x.ndim), keepdims=True, out=total)
+    xp.sum(parts, axis=axes, keepdims=True, out=total)
     if p.ord == 2:
-        xp.sqrt(total, out=total)
+        # On a GPU nobody waits for the sums to look at them.
+        if x.size and (ctx.backend.device_type != "cpu" or _has_lost_squares(x, total)):
+            xp.copyto(parts, x)
+            xp.absolute(parts, out=parts)
+            xp.amax(parts, axis=axes, keepdims=True, out=largest)
+            xp.isfinite(largest, out=missing)
+            xp.logical_not(missing, out=missing)
+            xp.copyto(largest, 1, where=missing)
+            xp.equal(largest, 0, out=missing)
+            xp.copyto(largest, 1, where=missing)
+            xp.divide(parts, largest, out=parts)
+            xp.square(parts, out=parts)
+            xp.sum(parts, axis=axes, keepdims=True, out=total)
+            xp.sqrt(total, out=total)
+            total *= largest
+        else:
+            xp.sqrt(total, out=total)
     xp.copyto(outputs[0], total.reshape(outputs[0].shape), casting="unsafe")
+
+
+def _has_lost_squares(x: Array, total: Array) -> bool:
+    """Whether squares may have overflowed, or vanished to an extent that their sums show."""
+    limits = np.finfo(total.dtype)
+    return not (total.min() > limits.tiny / limits.eps * (x.size // total.size) and total.max() <= limits.max)
 
 
 def _back_temps(p: AnyNorm, call: CallSpec) -> list[Temp]:

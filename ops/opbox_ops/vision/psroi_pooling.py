@@ -22,6 +22,7 @@ from ..compute import Array, Arrays, CallSpec, OpContext, Outputs, Temp
 from ..gradient import backward_node
 from ..index.counting import count_up
 from ..index.weighted_rows import gather_rows, spread_rows, weighted_rows_temps
+from ..index.zero_weights import lost_to_zero_weights, weighted_sums
 from ..infer import ShapeList, all_same_float
 from ..node import Entry, Node
 from ..params import Field, Float, NonNegativeInt, Params, PositiveInt
@@ -156,16 +157,24 @@ def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     batch, channels, height, width = data.shape
     sums[:, 0] = 0
     sums[:, :, 0] = 0
-    by_group = data.reshape(batch, p.output_dim, channels // p.output_dim, height, width)
-    _copy(xp, sums[:, 1:, 1:], by_group.transpose(0, 3, 4, 2, 1))
-    for row in range(2, height + 1):
-        pause()
-        sums[:, row] += sums[:, row - 1]
-    for column in range(2, width + 1):
-        pause()
-        sums[:, :, column] += sums[:, :, column - 1]
+    by_group = data.reshape(batch, p.output_dim, channels // p.output_dim, height, width).transpose(0, 3, 4, 2, 1)
     places, weights = _cells(p, xp, rois, data.shape, ctx.temp)
-    gather_rows(xp, sums.reshape(-1, p.output_dim), places, weights, means, ctx.temp[_OWN:])
+
+    def weigh(images: Array, ones: bool) -> Array:
+        _copy(xp, sums[:, 1:, 1:], images)
+        for row in range(2, height + 1):
+            pause()
+            sums[:, row] += sums[:, row - 1]
+        for column in range(2, width + 1):
+            pause()
+            sums[:, :, column] += sums[:, :, column - 1]
+        factors = xp.sign(weights) if ones else weights
+        gather_rows(xp, sums.reshape(-1, p.output_dim), places, factors, means, ctx.temp[_OWN:])
+        return means
+
+    # An infinity in the table is in the sums of all bins behind it.
+    if lost_to_zero_weights(xp, weigh(by_group, False)):
+        means[...] = weighted_sums(lambda images, ones: weigh(images, ones).copy(), by_group)
     out[...] = means.reshape(-1, p.pooled_size, p.pooled_size, p.output_dim).transpose(0, 3, 1, 2)
 
 
@@ -179,15 +188,24 @@ def _(p: PSROIPoolingParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -
     xp, steps, flat = ctx.xp, ctx.temp[0], ctx.temp[_OWN - 1]
     batch, channels, height, width = gdata.shape
     flat.reshape(-1, p.pooled_size, p.pooled_size, p.output_dim)[...] = gout.transpose(0, 2, 3, 1)
-    steps[...] = 0
     places, weights = _cells(p, xp, rois, gdata.shape, ctx.temp)
-    spread_rows(xp, steps.reshape(-1, p.output_dim), places, weights, flat, ctx.temp[_OWN:])
-    # The transpose of a sum from the first pixel on is a sum from the last.
-    for row in range(height - 1, 0, -1):
-        pause()
-        steps[:, row] += steps[:, row + 1]
-    for column in range(width - 1, 0, -1):
-        pause()
-        steps[:, :, column] += steps[:, :, column + 1]
+
+    def weigh(gradients: Array, ones: bool) -> Array:
+        steps[...] = 0
+        factors = xp.sign(weights) if ones else weights
+        spread_rows(xp, steps.reshape(-1, p.output_dim), places, factors, gradients, ctx.temp[_OWN:])
+        # The transpose of a sum from the first pixel on is a sum from the last.
+        for row in range(height - 1, 0, -1):
+            pause()
+            steps[:, row] += steps[:, row + 1]
+        for column in range(width - 1, 0, -1):
+            pause()
+            steps[:, :, column] += steps[:, :, column + 1]
+        pixels: Array = steps[:, 1:, 1:]
+        return pixels
+
+    pixels = weigh(flat, False)
+    if lost_to_zero_weights(xp, pixels):
+        pixels = weighted_sums(lambda gradients, ones: weigh(gradients, ones).copy(), flat)
     apart = gdata.reshape(batch, p.output_dim, channels // p.output_dim, height, width)
-    _copy(xp, apart, steps[:, 1:, 1:].transpose(0, 4, 3, 1, 2))
+    _copy(xp, apart, pixels.transpose(0, 4, 3, 1, 2))

@@ -8,6 +8,7 @@ channels.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..cache import elements
 from ..compute import Array, Arrays, Temp
 from ..index.counting import count_up
 from ..index.positions import whole
+from ..index.zero_weights import lost_to_zero_weights, weighted_sums
 from ..pausing import pause
 from .region_samples import Regions
 
@@ -147,6 +149,8 @@ def gather_windows(xp: Any, table: Array, regions: Regions, size: tuple[int, int
         # Row by row: what a product reads stays in the cache.
         xp.matmul(along_x, window, out=across)
         xp.matmul(along_y, across.reshape(len(across), -1), out=product.reshape(pooled[0], -1))
+        if lost_to_zero_weights(xp, product):
+            product[...] = weighted_sums(partial(_weigh, along_y, along_x), window)
         out[k] = product.transpose(2, 0, 1)
 
 
@@ -160,4 +164,13 @@ def spread_windows(xp: Any, table: Array, regions: Regions, size: tuple[int, int
         flat = across.reshape(len(across), -1)
         xp.matmul(along_y.T, product.reshape(pooled[0], -1), out=flat)
         part = total[: window.size].reshape(window.shape)
-        window += xp.matmul(along_x.T, across, out=part)
+        xp.matmul(along_x.T, across, out=part)
+        if lost_to_zero_weights(xp, part):
+            part[...] = weighted_sums(partial(_weigh, along_y.T, along_x.T), product)
+        window += part
+
+
+def _weigh(along_y: Array, along_x: Array, pixels: Array, ones: bool) -> Array:
+    """along y @ pixels (height, width, channel) @ along x, or by 1 in place of each weight."""
+    rows, columns = (weights > 0 if ones else weights for weights in (along_y, along_x))
+    return np.einsum("rh,hwc,pw->rpc", rows, pixels, columns, optimize=True)
