@@ -2,7 +2,8 @@
 
 The numbers are read from the left (from the right when reversed) along the dimensions of the data: a positive one is
 that size; 0 keeps the dimension; -1 is whatever size remains; -2 keeps all remaining dimensions; -3 joins two
-dimensions; -4 splits one into the two numbers that follow (one of which may be -1).
+dimensions; -4 splits one into the two numbers that follow it where they are read (one of which may be -1): from the
+right, these stand before it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def reshape_target(
         (6, 4)
     """
     source = list(reversed(data)) if reverse else list(data)
-    codes = _codes(shape)
+    codes = _codes(shape, reverse)
     target: list[int] = []
     copied: dict[int, int] = {}
     inferred: int | None = None
@@ -52,7 +53,7 @@ def reshape_target(
         at += count
         return source[at - count : at]
 
-    for code, *pair in reversed(codes) if reverse else codes:
+    for code, *pair in codes:
         if code == 0:
             copied[at] = len(target)
             target += take(1)
@@ -70,8 +71,7 @@ def reshape_target(
             left, right = take(2)
             target.append(INFERRED if min(left, right) < 0 else left * right)
         elif code == -4:
-            split = _split(take(1)[0], *pair)
-            target += reversed(split) if reverse else split
+            target += _split(take(1)[0], *pair)
         elif code > 0:
             target.append(code)
             at += 1
@@ -87,15 +87,15 @@ def reshape_target(
     return tuple(target), copied
 
 
-def _codes(shape: Sequence[int]) -> list[tuple[int, ...]]:
-    """The codes one by one, each -4 together with its two numbers."""
+def _codes(shape: Sequence[int], reverse: bool) -> list[tuple[int, ...]]:
+    """The codes one by one, in the order that they are read in, each -4 together with its two numbers."""
     codes: list[tuple[int, ...]] = []
-    rest = iter(shape)
+    rest = iter(shape[::-1] if reverse else shape)
     for code in rest:
         if code == -4:
             pair = (code, next(rest, 0), next(rest, 0))
             if 0 in pair:
-                raise ShapeError(f"shape: expected two sizes after -4, got {tuple(shape)}")
+                raise ShapeError(f"shape: expected two sizes {'before' if reverse else 'after'} -4, got {tuple(shape)}")
             codes.append(pair)
         else:
             codes.append((code,))

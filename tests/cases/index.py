@@ -40,6 +40,14 @@ CASES = [
         dtypes=("float32",),
         grad=False,
     ),
+    Case(
+        "pick",
+        {"data": (4,), "index": Arg((), dtype="float32", values=[2], grad=False)},
+        zero_size=False,
+        assumed=("index",),
+        oracle=False,
+        why="MXNet takes it in numpy mode.",
+    ),
     Case("pick", {"data": (3, 4), "index": Arg((3,), dtype="float32", values=[0, 9, -1], grad=False)}),
     Case(
         "pick",

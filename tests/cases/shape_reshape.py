@@ -18,6 +18,8 @@ CASES = [
     Case("Reshape", {"data": (2, 3, 4)}, {"shape": (2, -4, -1, 3, -2)}, zero_size=False),
     Case("Reshape", {"data": (10, 5, 4)}, {"shape": (-1, 0), "reverse": True}),
     Case("Reshape", {"data": (10, 5, 4)}, {"shape": (-1, 0), "reverse": False}),
+    Case("Reshape", {"data": (6,)}, {"shape": (3, 2, -4), "reverse": True}, zero_size=False),
+    Case("Reshape", {"data": (2, 6, 3)}, {"shape": (0, 3, -1, -4, 0), "reverse": True}, zero_size=False),
     Case("Reshape", {"data": (2, 3, 4)}, {"target_shape": (2, 0)}, zero_size=False),
     Case("Reshape", {"data": (2, 3, 4)}, {"target_shape": (0, 0), "keep_highest": True}),
     Case("reshape_like", {"lhs": (2, 3, 4), "rhs": Arg((4, 6), grad=False)}, zero_size=False),

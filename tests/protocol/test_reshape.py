@@ -9,11 +9,12 @@ import opbox as mx
 from opbox_protocol.errors import ShapeError
 from opbox_protocol.reshape import reshape_target
 
-# (shape, codes, reverse, target); what MXNet 1.9.1 answers, but for -4 from the right, which only its operator takes.
+# (shape, codes, reverse, target); what MXNet 1.9.1 answers.
 CASES = [
     ((6,), (-4, 2, 3), False, (2, 3)),
-    ((6,), (-4, 2, 3), True, (2, 3)),
-    ((4, 6), (0, -4, 2, 3), True, (4, 2, 3)),
+    ((64,), (16, 4, -4), True, (16, 4)),
+    ((2, 64, 3), (0, -1, 16, -4, 0), True, (2, 4, 16, 3)),
+    ((2, 64, 3), (-2, 4, -1, -4, 0), True, (2, 4, 16, 3)),
     ((4, 6), (-4, 2, -1, -2), False, (2, 2, 6)),
     ((2, 3, 4), (-3, 0), True, (6, 4)),
     ((2, 3, 4), (0, -1), False, (2, 12)),

@@ -161,6 +161,7 @@ def _launch(
 
 
 def _split(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    shape = shape or (1,)
     axis %= len(shape)
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 

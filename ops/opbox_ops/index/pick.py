@@ -47,6 +47,8 @@ def _(p: PickParams, ins: ShapeList, outs: ShapeList) -> None:
     dropped = (*data[:axis], *data[axis + 1 :]) or (1,)
     outs.merge(0, with_axis if p.keepdims else dropped)
     # An index whose rank nothing tells is taken for one without the axis, as MXNet takes it.
+    if index == () and len(data) == 1:
+        return  # a position alone
     index = ins.merge(1, with_axis if index is not None and len(index) == len(data) else dropped)
     assert index is not None
     if len(index) < len(data):

@@ -4,7 +4,7 @@
     softmin      softmax(-data)                                     the negative of that
     log_softmax  log(softmax(data))                                 gdata = (gout - exp(out) sum gout) / temperature
 
-softmax with use_length takes length, data's shape without the axis: elements from there on are left out, and out is 0.
+softmax with use_length takes length, data's shape without the axis ((1,) of one dimension): elements from there on are left out, and out is 0.
 SoftmaxActivation is softmax over the last axis ("instance") or over axis 1 ("channel").
 """
 
@@ -142,6 +142,13 @@ def _softmax_by_calls(
         xp.copyto(out, result, casting="unsafe")
 
 
+def row_of(array: Any) -> Any:
+    """Return an array, or its description, that has no dimensions as a row of one number."""
+    if array.shape:
+        return array
+    return ArraySpec((1,), array.dtype) if isinstance(array, ArraySpec) else array.reshape(1)
+
+
 def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...]) -> Op:
     op = register(name, SoftmaxParams, inputs=inputs).inplace((0, 0))
     backward = register_backward(f"_backward_{name}", SoftmaxParams, outputs=("data",)).inplace((0, 0))
@@ -152,9 +159,10 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
         shape = ins.merge(0, outs.merge(0, ins[0]))
         if shape is None:
             return
-        axis = canonical_axis(p.axis, len(shape))
+        # A number without dimensions is a row of one.
+        axis = canonical_axis(p.axis, max(1, len(shape)))
         if len(ins) > 1:
-            ins.merge(1, shape[:axis] + shape[axis + 1 :])
+            ins.merge(1, shape[:axis] + shape[axis + 1 :] or (1,))
 
     @op.infer_type
     @summary("given or first")
@@ -175,7 +183,7 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
         return backward_node(f"_backward_{name}", node, [ograds[0], Entry(node)], outputs=1)
 
     def temps(p: SoftmaxParams, call: CallSpec) -> list[Temp]:
-        data = call.inputs[0]
+        data = row_of(call.inputs[0])
         axis = p.axis % len(data.shape)
         asked = softmax_temps(data, call.outputs[0].dtype, axis, log)
         if len(call.inputs) > 1:
@@ -184,12 +192,12 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
 
     @op.compute(temps=temps, prepares=True)
     def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
-        xp, data, out, space = ctx.xp, inputs[0], outputs[0], list(ctx.temp)
+        xp, data, out, space = ctx.xp, row_of(inputs[0]), row_of(outputs[0]), list(ctx.temp)
         axis, factor = p.axis % data.ndim, sign / (p.temperature or 1.0)
         if len(inputs) == 1:
             return softmax_call(xp, out, data, axis, space, factor, log)
         left_out, numbers = space.pop(), space.pop()
-        lengths = xp.expand_dims(inputs[1], axis)
+        lengths = xp.expand_dims(inputs[1], axis) if data.ndim > 1 else inputs[1]
 
         def run() -> None:
             places = count_up(xp, numbers).reshape([-1 if a == axis else 1 for a in range(data.ndim)])
@@ -198,9 +206,10 @@ def _register(name: str, sign: float, log: bool, inputs: tuple[str | Slot, ...])
 
         return run
 
-    @backward.compute(temps=lambda p, call: _through_temps(call, call.inputs[0].shape, p.axis), prepares=True)
+    @backward.compute(temps=lambda p, call: _through_temps(call, call.inputs[0].shape or (1,), p.axis), prepares=True)
     def _(p: SoftmaxParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> Call:
-        return _through(ctx, inputs[0], inputs[1], outputs[0], p.axis, sign / (p.temperature or 1.0), log)
+        g, y, out = map(row_of, (*inputs[:2], outputs[0]))
+        return _through(ctx, g, y, out, p.axis, sign / (p.temperature or 1.0), log)
 
     return op
 

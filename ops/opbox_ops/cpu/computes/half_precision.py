@@ -136,7 +136,7 @@ class _Widening:
         packed = {i for i, _ in kernel.packs} if ctx.packs else set()
         images = self._images(call)
         batch = len(inputs[0]) if self._by_images else images
-        pieces = [slice(at, at + images) for at in range(0, batch, images)] if images < batch else [slice(None)]
+        pieces: list[Any] = [slice(at, at + images) for at in range(0, batch, images)] if images < batch else [...]
         whole = [converting(*pair) for i, pair in widening.items() if i not in packed and (i or len(pieces) == 1)]
         calls: list[Callable[[], Any]] = []
         for piece in pieces:
