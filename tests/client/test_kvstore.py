@@ -80,6 +80,16 @@ def test_an_updater_changes_the_stored_value() -> None:
     assert seen == [1, 2, b"a", b"b"]
 
 
+@pytest.mark.parametrize(("keys", "expected"), [((3, 1, 2), [1, 2, 3]), (("c", "a", "b"), [b"c", b"a", b"b"])])
+def test_an_updater_is_called_in_the_order_of_the_keys(keys: Any, expected: Any) -> None:
+    """By number, or as strings were stored: an updater with a state of its own would give other values."""
+    kv, order = mx.kv.create(), []
+    kv.set_updater(lambda key, gradient, value: order.append(key))
+    kv.init(list(keys), [mx.nd.ones(1)] * 3)
+    kv.push(list(reversed(keys)), [mx.nd.ones(1)] * 3)
+    assert order == expected
+
+
 def test_an_optimizer_updates_by_key(tmp_path: Path) -> None:
     kv = mx.kv.create()
     kv.init(3, ones(0))

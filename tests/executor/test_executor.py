@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import opbox as mx
 from opbox_ops import registry
 from opbox_ops.backend import backend_for
 from opbox_ops.node import Entry, Node
@@ -168,6 +169,28 @@ def test_backward_needs_a_forward():
         ex.backward([np.ones(2)])
     ex.forward()
     ex.backward([np.ones(2)])
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        mx.sym.tile(mx.sym.repeat(mx.sym.Variable("x"), repeats=2), reps=(2,)),
+        mx.sym.mean(mx.sym.Variable("x") * 2 + 3),
+        mx.sym.square(mx.sym.Variable("x")),
+    ],
+    ids=["repeat, tile", "mean", "square"],
+)
+def test_backward_without_a_forward_where_it_reads_nothing_of_one(net):
+    gradients = []
+    for runs_forward in (False, True):
+        ex = net.simple_bind(mx.cpu(), x=(3,))
+        ex.arg_dict["x"][:] = [1, 2, 3]
+        if runs_forward:
+            ex.forward(is_train=True)
+        (shape,) = net.infer_shape(x=(3,))[1]
+        ex.backward(mx.nd.arange(1, 1 + np.prod(shape)).reshape(shape))
+        gradients.append(ex.grad_dict["x"].asnumpy())
+    np.testing.assert_array_equal(*gradients)
 
 
 def test_backward_again_gives_the_same():

@@ -71,7 +71,14 @@ def test_an_old_file_is_upgraded():
                 "backward_source_id": -1,
                 "attr": {"lr_mult": "2"},
             },
-            {"op": "null", "param": {}, "name": "fc1_weight", "inputs": [], "backward_source_id": -1},
+            {
+                "op": "null",
+                "param": {},
+                "name": "fc1_weight",
+                "inputs": [],
+                "backward_source_id": -1,
+                "attr": {"lr_mult": "3"},
+            },
             {
                 "op": "FullyConnected",
                 "param": {"num_hidden": "3"},

@@ -84,7 +84,7 @@ class DataBatch:
 
 class DataIter:
     """Base of iterators. A subclass has `provide_data` and `provide_label` (lists of `DataDesc`) and defines `next`,
-    or `iter_next`, `getdata`, `getlabel` and `getpad`.
+    or `iter_next` and `getdata`, with `getlabel` where there are labels and `getpad` where batches are padded.
     """
 
     provide_data: Any
@@ -121,13 +121,13 @@ class DataIter:
         raise NotImplementedError(f"{type(self).__name__} must define getdata()")
 
     def getlabel(self) -> Any:
-        """The current batch's labels."""
-        raise NotImplementedError(f"{type(self).__name__} must define getlabel()")
+        """The current batch's labels, or None."""
+        return None
 
     def getindex(self) -> Any:
         """The numbers of the current batch's samples, or None."""
         return None
 
     def getpad(self) -> int | None:
-        """Return the number of padding samples in the current batch."""
-        raise NotImplementedError(f"{type(self).__name__} must define getpad()")
+        """Return the number of padding samples in the current batch, or None."""
+        return None

@@ -149,14 +149,8 @@ class NDArrayIter(DataIter):
         self.layout = layout
         self._axis = max(layout.find("N"), 0)
         self.num_data = int(self._data[0][1].shape[self._axis])
-        for name, array in self._data + self._label:
-            if len(array.shape) <= self._axis or array.shape[self._axis] != self.num_data:
-                raise ValueError(
-                    f"{name}: expected {self.num_data} samples along axis {self._axis} as in {self._data[0][0]}, "
-                    f"got shape {array.shape}{_one_of_several(name)}"
-                )
-        self._shared = SharedRows([source for _, source in self._data + self._label])
         self._batch_rows: tuple[int, slice | Array] | None = None
+        self._share()
         self.shuffle = shuffle
         self.last_batch_handle = last_batch_handle
         self.idx = np.arange(self.num_data)
@@ -166,15 +160,49 @@ class NDArrayIter(DataIter):
         self.cursor = -batch_size
         self.reset()
 
+    def _share(self) -> None:
+        """Check that all arrays have as many samples, and send their rows from now on."""
+        for name, array in self._data + self._label:
+            if len(array.shape) <= self._axis or array.shape[self._axis] != self.num_data:
+                raise ValueError(
+                    f"{name}: expected {self.num_data} samples along axis {self._axis} as in {self._data[0][0]}, "
+                    f"got shape {array.shape}{_one_of_several(name)}"
+                )
+        self._shared = SharedRows([source for _, source in self._data + self._label])
+
     @property
     def data(self) -> list[tuple[str, Any]]:
-        """The data as (name, array) in the current order."""
+        """The data as (name, array) in the current order; others that a program sets have as many samples."""
         return [(name, HostArray(self._ordered(array))) for name, array in self._data]
+
+    @data.setter
+    def data(self, arrays: Sequence[tuple[str, Any]]) -> None:
+        self._replace(arrays, self.label)
 
     @property
     def label(self) -> list[tuple[str, Any]]:
-        """The labels as (name, array) in the current order."""
+        """The labels as (name, array) in the current order; see `data`."""
         return [(name, HostArray(self._ordered(array))) for name, array in self._label]
+
+    @label.setter
+    def label(self, arrays: Sequence[tuple[str, Any]]) -> None:
+        self._replace(self.data, arrays)
+
+    @property
+    def data_list(self) -> list[Any]:
+        """The arrays of data and label."""
+        return [array for _, array in self.data + self.label]
+
+    def _replace(self, data: Sequence[tuple[str, Any]], label: Sequence[tuple[str, Any]]) -> None:
+        """Iterate over other arrays, in the order that they have."""
+        before = self._data, self._label
+        self._data, self._label = ([(name, _source(name, array)) for name, array in pairs] for pairs in (data, label))
+        try:
+            self._share()
+        except ValueError:
+            self._data, self._label = before
+            raise
+        self._order = self._batch_rows = None
 
     @property
     def num_source(self) -> int:

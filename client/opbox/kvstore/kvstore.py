@@ -215,7 +215,12 @@ class KVStore(KVStoreBase):
         return stored
 
     def _take(self, pairs: Sequence[tuple[Key, Sequence[NDArray]]]) -> None:
-        """Store or update by the sum of each key's arrays; updates of an optimizer travel as one command."""
+        """Store or update by the sum of each key's arrays, by number or in the order in which keys were stored.
+
+        Updates of an optimizer travel as one command.
+        """
+        places = {key: number for number, key in enumerate(self._values)}
+        pairs = sorted(pairs, key=lambda pair: pair[0] if isinstance(pair[0], int) else places.get(pair[0], 0))
         stored = [self._stored("push", key) for key, _ in pairs]
         if self._compression is not None:
             sent = self._compression.compress(pairs)

@@ -103,7 +103,7 @@ class _SymbolNodeMaker:
 
     def annotate(self, node: Node, key: str, value: str) -> bool:
         if node.op is None:
-            node.attrs.setdefault(key, value)
+            node.attrs[key] = value
         return node.op is None
 
 

@@ -36,7 +36,7 @@ def _sample(kind: str, params: dict[str, Any], shape: Any, dtype: Any, kwargs: d
         extra["shape"] = shape
     if any(isinstance(value, Symbol) for value in params.values()):
         if not all(isinstance(value, Symbol) for value in params.values()):
-            raise ValueError(f"{kind}: expected its parameters to be all numbers or all Symbols")
+            raise AssertionError(f"{kind}: expected its parameters to be all numbers or all Symbols")
         op = f"_sample_{kind}"
         return Symbol(create(_schema.get(op), op, list(params.values()), {}, extra, name, attr))
     if not all(is_number(value) for value in params.values()):

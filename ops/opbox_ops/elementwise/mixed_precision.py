@@ -1,6 +1,6 @@
 """amp_cast, amp_multicast, all_finite, multi_all_finite: what automatic mixed precision inserts into graphs.
 
-    amp_cast          out = data in the type dtype, cut off if that is an integer type; data that is no float stays
+    amp_cast          out = data in the type dtype, cut off if that is an integer type; float64 and integers stay
     amp_multicast     as many outputs as inputs: the floats among them in one type, the widest there is, or the
                       narrowest with cast_narrow; others as they are
     all_finite        out (1,) = 1.0 where every number is finite, else 0.0; float32
@@ -77,7 +77,7 @@ def _is_float(dtype: DType) -> bool:
 def _(p: AmpCastParams, ins: TypeList, outs: TypeList) -> None:
     wanted = numpy_dtype(p.dtype)
     if ins[0] is not None:
-        outs.merge(0, wanted if _is_float(ins[0]) else ins[0])
+        outs.merge(0, wanted if _is_float(ins[0]) and ins[0] != np.float64 else ins[0])
 
 
 @multicast.infer_shape

@@ -5,7 +5,7 @@ With n outputs a sample:
 
     LinearRegressionOutput    out = data              gdata = (out - label) grad_scale / n
     LogisticRegressionOutput  out = sigmoid(data)     gdata = (out - label) grad_scale / n
-    MAERegressionOutput       out = data              gdata = sign(out - label) grad_scale / n
+    MAERegressionOutput       out = data              gdata = ±grad_scale / n, + where out > label
 
 The gradient of out is not read, and label has none.
 """
@@ -67,7 +67,7 @@ def _sigmoid(xp: Any, x: Array, out: Array) -> None:
 
 
 def _register(name: str, predict: Callable[[Any, Array, Array], None] | None, sign: bool = False) -> None:
-    """Register one; the gradient is the difference of out and label, or only its sign."""
+    """Register one; the gradient is the difference of out and label, or only whether it is above 0."""
     op = register(name, RegressionParams, inputs=("data", "label")).inplace((0, 0))
     backward = register_backward(f"_backward_{name}", RegressionParams, outputs=("data",)).inplace((1, 0))
     op.infer_shape(_infer)
@@ -91,7 +91,10 @@ def _register(name: str, predict: Callable[[Any, Array, Array], None] | None, si
         xp, (label, out), gdata = ctx.xp, inputs, outputs[0]
         xp.subtract(out, label.reshape(out.shape), out=gdata)
         if sign:
-            xp.sign(gdata, out=gdata)
+            # -1 also where they are equal, or NaN.
+            xp.greater(gdata, 0, out=gdata, casting="unsafe")
+            xp.multiply(gdata, 2, out=gdata)
+            xp.subtract(gdata, 1, out=gdata)
         xp.multiply(gdata, p.grad_scale / max(1, size_of(out.shape[1:])), out=gdata)
 
 

@@ -49,7 +49,7 @@ class Maker(Protocol[N]):
         """Return the number of outputs of a node, hidden ones included."""
 
     def annotate(self, node: N, key: str, value: str) -> bool:
-        """Give a variable of this maker an attribute unless it has it; False for a node that is no variable."""
+        """Set an attribute of a variable of this maker; False for a node that is no variable."""
 
 
 @dataclass(slots=True)

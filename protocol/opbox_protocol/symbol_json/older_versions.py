@@ -29,7 +29,10 @@ def split_attributes(attrs: dict[str, str]) -> tuple[dict[str, str], dict[str, s
 def hand_down(
     maker: Maker[N], handed: Mapping[str, str], names: Sequence[str], inputs: Sequence[tuple[N, int]]
 ) -> dict[str, str]:
-    """Give `weight_lr_mult` on an operator to its variable `weight`, as `__lr_mult__`; what no variable takes."""
+    """Give `weight_lr_mult` on an operator to its variable `weight`, as `__lr_mult__`; what no variable takes.
+
+    It takes the place of the variable's own, as in MXNet.
+    """
     return {key: value for key, value in handed.items() if not _taken(maker, key, value, names, inputs)}
 
 

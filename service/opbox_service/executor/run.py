@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -260,12 +260,12 @@ class BoundPlan:
                 constants.
 
         Raises:
-            ConflictError: forward has not run.
+            ConflictError: forward has not run, and a gradient is computed from its values.
             BadRequestError: a head gradient is missing, or there are more than outputs.
             ShapeError: a head gradient that is read has not the shape of its output.
         """
         self.backwards += 1
-        if not self._ready:
+        if not self._ready and self._reads_forward:
             raise ConflictError("backward needs the values of a forward run: call forward(is_train=True) before it")
         if self._left_out:
             self._mode.parameters = None
@@ -288,7 +288,15 @@ class BoundPlan:
     @property
     def ready(self) -> bool:
         """Whether backward may run."""
-        return self._ready
+        return self._ready or not self._reads_forward
+
+    @cached_property
+    def _reads_forward(self) -> bool:
+        """Whether backward reads what forward computes; the gradient of `repeat`, for one, reads its head's alone."""
+        steps, first = self.plan.steps, self.plan.forward_steps
+        written = {value for step in steps[:first] for value in (*step.writes, step.saved)} - {UNWANTED}
+        read = {value for step in steps[first:] for value in (*step.reads, step.saved)}
+        return bool(self._stateful) or not written.isdisjoint(read)
 
     @property
     def gradient_ends(self) -> dict[int, int]:

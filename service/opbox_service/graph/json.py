@@ -115,5 +115,5 @@ class _GraphNodeMaker:
         if node.op is None:
             # A variable that this load has made; no graph holds it yet.
             assert isinstance(node.attrs, dict)
-            node.attrs.setdefault(key, value)
+            node.attrs[key] = value
         return node.op is None
