@@ -210,3 +210,46 @@ def test_files_that_are_not_there_or_not_idx(tmp_path):
     (tmp_path / "short").write_bytes(struct.pack(">II", 2049, 7) + b"123")
     with pytest.raises(ValueError, match="expected 7 values"):
         mx.io.read_idx(tmp_path / "short")
+
+
+class Unlabelled(mx.io.DataIter):
+    """Two batches, by what an iterator must have."""
+
+    provide_data = [mx.io.DataDesc("data", (2, 3))]
+    provide_label: list[mx.io.DataDesc] = []
+    position = 0
+
+    def iter_next(self):
+        self.position += 1
+        return self.position <= 2
+
+    def getdata(self):
+        return [mx.nd.ones((2, 3))]
+
+
+def test_an_iterator_needs_neither_labels_nor_padding():
+    (first, _) = Unlabelled()
+    assert (first.label, first.pad, first.index) == (None, None, None)
+    module = mx.mod.Module(mx.sym.identity(mx.sym.Variable("data")), label_names=())
+    module.bind(Unlabelled.provide_data, for_training=False)
+    module.init_params()
+    assert module.predict(Unlabelled()).shape == (4, 3)
+
+
+def test_arrays_of_an_iterator_can_be_set():
+    np.random.seed(1)
+    data = np.arange(12, dtype=np.float32).reshape(6, 2)
+    one = mx.io.NDArrayIter(data, batch_size=2, shuffle=True)
+    shuffled = one.data[0][1].asnumpy()
+    one.label = [("sums", mx.nd.array(shuffled.sum(axis=1)))]
+    assert one.provide_label == [("sums", (2,))]
+    assert [array.shape for array in one.data_list] == [(6, 2), (6,)]
+    for _ in range(2):  # the arrays stay together in the next order
+        for batch in one:
+            np.testing.assert_array_equal(batch.label[0].asnumpy(), batch.data[0].asnumpy().sum(axis=1))
+        one.reset()
+    one.data = [("data", shuffled + 100)]
+    assert next(one).data[0].asnumpy().min() >= 100
+    with pytest.raises(ValueError, match="label: expected 6 samples"):
+        one.label = [("label", np.zeros(5))]
+    assert len(one.label[0][1].asnumpy()) == 6

@@ -4,7 +4,8 @@
     softmin      softmax(-data)                                     the negative of that
     log_softmax  log(softmax(data))                                 gdata = (gout - exp(out) sum gout) / temperature
 
-softmax with use_length takes length, data's shape without the axis ((1,) of one dimension): elements from there on are left out, and out is 0.
+softmax with use_length takes length, data's shape without the axis ((1,) of one dimension): elements from there on are
+left out, and out is 0.
 SoftmaxActivation is softmax over the last axis ("instance") or over axis 1 ("channel").
 """
 
