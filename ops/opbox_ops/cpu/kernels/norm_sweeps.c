@@ -279,8 +279,7 @@ void opbox_norm_backward(const float *x, const float *g, const float *addend, fl
             ggamma[j] = ggamma[j] * moving;
             share[j] = norm->fixes_gamma ? moving : moving * gamma[j];
         }
-    if (gx)
-        gradient(x, g, addend, gx, mean, scale, beta, share, less, of_batch, positions, channels, rows);
+    if (gx) gradient(x, g, addend, gx, mean, scale, beta, share, less, of_batch, positions, channels, rows);
     if (out_gamma)
         EACH(j) out_gamma[j] = norm->fixes_gamma ? 0 : ggamma[j];
     if (out_beta)
