@@ -96,8 +96,8 @@ def _sum_type(dtype: Any) -> np.dtype[Any]:
 def _temps(p: AnyNorm, call: CallSpec) -> list[Temp]:
     x = call.inputs[0]
     dtype = _sum_type(x.dtype)
-    kept = kept_dims(x.shape, axes_of(p, len(x.shape)))
-    return [Temp(x.shape, dtype), Temp(kept, dtype), Temp(kept, dtype), Temp(kept, np.bool_)]
+    lengths = kept_dims(x.shape, axes_of(p, len(x.shape)))
+    return [Temp(x.shape, dtype), Temp(lengths, dtype), Temp(lengths, dtype), Temp(lengths, np.bool_)]
 
 
 @op.compute(temps=_temps)
