@@ -40,7 +40,7 @@ from .stores import open_stores
 from .worker.model_publishing import ModelPublishing
 from .worker.model_serving import ModelServing
 from .worker.model_watch import ModelWatch
-from .worker.pool import WorkerPool
+from .worker.pool import STARTING, WorkerPool
 from .worker.process_pool import ProcessPool
 from .worker.thread_pool import ThreadPool
 from .worker.walls import walls_of
@@ -139,8 +139,8 @@ class ApiProcess:
     @property
     def unready(self) -> str:
         """Why calls cannot be taken; empty where they can be."""
-        if not self.pool.ready or self.stopping:
-            return "the server is starting or stopping: try again in a moment"
+        if self.stopping or self.pool.unready:
+            return STARTING if self.stopping else self.pool.unready
         if self._waits_for_models and self.served_models.repository.loading:
             return "the server is loading its models: try again in a moment"
         return self._tokens.unready
@@ -192,7 +192,7 @@ def create_app(settings: Settings, routes: RouteTable = ROUTES) -> Middleware:
 
     @asynccontextmanager
     async def lifespan(app: Router) -> AsyncIterator[None]:
-        if not pool.ready:
+        if pool.unready:
             await pool.start()
         books.start(pool.device_times)
         await tokens.start()

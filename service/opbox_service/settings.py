@@ -176,6 +176,12 @@ class Settings(BaseSettings):
     worker_idle_s: float = Field(
         default=60, gt=0, description="With workers=auto: seconds until an idle worker of an owner ends."
     )
+    worker_silent_s: float = Field(
+        default=10,
+        ge=5,
+        description="Seconds without a sign of life after which a worker process is ended and replaced.",
+    )
+    """A worker shows one a second. A stop of a few seconds, as by a debugger or a snapshot, costs no session."""
     threads: int = Field(
         default=min(8, max(3, cores() + 1)),
         ge=1,

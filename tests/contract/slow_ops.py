@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -20,17 +21,27 @@ class SlowParams(Params):
 
 
 slow = register("_test_slow", SlowParams)
+holding = register("_test_holding", SlowParams)
 fatal = register("_test_fatal")
 greedy = register("_test_greedy")
 broken = register("_test_broken")
 unruly = register("_test_unruly")
-for _op in (slow, fatal, greedy, broken, unruly):
+for _op in (slow, holding, fatal, greedy, broken, unruly):
     _op.infer_shape(all_same_shape)
 
 
 @slow.compute()
 def _(p: SlowParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
     time.sleep(p.seconds)
+    outputs[0][...] = inputs[0]
+
+
+@holding.compute()
+def _(p: SlowParams, ctx: OpContext, inputs: Arrays, outputs: Outputs) -> None:
+    """Keep the interpreter in one call in C: no other thread of the process runs any Python."""
+    begun, trial = time.thread_time(), 10_000_000
+    any(itertools.repeat(False, trial))
+    any(itertools.repeat(False, round(trial * p.seconds / (time.thread_time() - begun))))
     outputs[0][...] = inputs[0]
 
 

@@ -140,7 +140,7 @@ def test_the_only_worker_is_replaced_when_there_is_room_again(system: System) ->
         killed.kill()
         await until(lambda: system.refusals >= 2)
         system.has_memory = True
-        await until(lambda: pool.ready)
+        await until(lambda: not pool.unready)
         assert pool._workers[0] is not killed
         await pool.stop(1)
 
@@ -431,6 +431,7 @@ class Listing(Process):
     """A worker that lists no sessions, and notes what its owner may have."""
 
     session = "a" * 32
+    silent_s = 0.0
 
     async def call(self, request: RawRequest, deadline_s: float) -> RawResponse:
         self.quota = request.quota

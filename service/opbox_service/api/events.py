@@ -107,7 +107,7 @@ class Events:
                 "version": about["version"],
                 "cpu": about["cpu"],
                 "gpu": about["gpu"],
-                "ready": self._pool.ready,
+                "ready": not self._pool.unready,
                 "uptime_s": round(time.monotonic() - self._begun, 1),
                 "isolation": self._settings.isolation,
                 "device": self._settings.device,

@@ -42,7 +42,7 @@ from .output import Output
 from .processes import Usage
 from .progress import Progress, Seen
 from .scratch_dirs import make_dir, remove
-from .spawning import environment, reason_of
+from .spawning import environment
 from .stacks import own_frames
 from .store_requests import OF_CODE, StoreRequests
 from .template import ForkedProcess, Template
@@ -123,6 +123,7 @@ class CodeWorker(Worker):
         self._trace = _trace()
         self._output = Output(self._printed)
         self._seen = Seen()
+        self._beats = 0
         self._since = self._looked = time.monotonic()
         self._cpu_before: float | None = None
         self._judged = (time.monotonic(), 0.0)
@@ -228,11 +229,19 @@ class CodeWorker(Worker):
     # -- watching -----------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """End it if the command that it is at has taken too long, or nothing in it gets a turn. Called now and then."""
+        """End it if the command that it is at has taken too long, or nothing in it gets a turn. Called now and then.
+
+        Before there is code, a call has no such limit, and the process is judged as one that sessions share.
+        """
         if not self.watched:
             return
         now, seen = time.monotonic(), self._page.read()
         self._code = self._code or seen.code
+        if not self._code:
+            if seen.beats != self._beats:
+                self._signs.heard()
+            super().watch()
+        self._beats = seen.beats
         if seen.commands != self._seen.commands:
             self._cpu_before = None
         if now - self._looked > LATE_S:  # the machine, or the server, was held up: so was this
@@ -422,7 +431,8 @@ class CodeWorker(Worker):
         if self._error is None:
             self.cause = "exit" if code >= 0 else _name(code)
             kind: type[MXNetError] = UserCodeError if self._code else WorkerDiedError
-            reason = "it broke off its connection" if self._cut and -code == signal.SIGKILL else reason_of(code)
+            cut = self._cut and -code == signal.SIGKILL and not self._lost
+            reason = "it broke off its connection" if cut else self._why(code)
             what = f"the {whose} own code ended its process ({reason}){place}"
             if not self._code:
                 what = f"the {whose} process ended ({reason})"

@@ -225,6 +225,7 @@ class CodeWorkers:
         """
         self._check_capacity()
         self._opening += 1
+        self._busy.set()
         try:
             worker = await self._take()
             try:
@@ -477,12 +478,12 @@ class CodeWorkers:
         while True:
             await self._busy.wait()
             await asyncio.sleep(WATCH_S)
-            workers = self.workers()
+            workers = list(self._alive)
             for worker in workers:
                 worker.watch()
                 if worker.ready and worker.session is not None and worker.expired:
                     worker.retire(f"session {worker.session} expired unused: make a new one")
-            if workers and time.monotonic() - looked < STRAYS_S:
+            if self.workers() and time.monotonic() - looked < STRAYS_S:
                 continue
             looked = time.monotonic()
             known = {*(worker.pid for worker in self._alive), *self._siblings()}
@@ -490,7 +491,8 @@ class CodeWorkers:
                 known.add(self._template.pid)
             strays = end_strays(known, kill=not self._users)
             # What a stray leaves becomes a child of this process when that has ended, and not before.
-            if not strays and not self.workers() and not any(task.get_name() == "cleaning" for task in self._tasks):
+            cleaning = any(task.get_name() == "cleaning" for task in self._tasks)
+            if not (strays or self.workers() or self._opening or cleaning):
                 self._busy.clear()
 
     async def _measure(self) -> None:

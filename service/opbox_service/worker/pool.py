@@ -13,7 +13,10 @@ from ..dataset_store import FileDatasets
 from ..device_time import DeviceTime
 from ..models.reference import ModelKey
 
-__all__ = ["Stats", "WorkerPool"]
+__all__ = ["STARTING", "Stats", "WorkerPool"]
+
+STARTING = "the server is starting or stopping: try again in a moment"
+"""Why a pool takes no calls at its start and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,8 @@ class WorkerPool(Protocol):
     """Runs the calls of the API process, in processes or in threads."""
 
     @property
-    def ready(self) -> bool:
-        """True if calls can be taken."""
+    def unready(self) -> str:
+        """Why calls cannot be taken; empty where they can be."""
 
     async def start(self) -> None:
         """Get ready; raises when that cannot be."""

@@ -22,7 +22,7 @@ from typing import Any
 import structlog
 from cachetools import FIFOCache
 
-from opbox_protocol.errors import GoneError, NotReadyError
+from opbox_protocol.errors import DeadlineError, GoneError, NotReadyError, WorkerDiedError, error_from_json
 from opbox_protocol.strict_json import strict_json
 
 from ..accounting.books import Books
@@ -42,7 +42,7 @@ from .code_worker import CodeWorker
 from .code_workers import CodeWorkers
 from .orphans import forget_orphans
 from .owner_workers import SHARED, OwnerWorkers
-from .pool import Stats
+from .pool import STARTING, Stats
 from .processes import resident_bytes
 from .processor_shares import ProcessorShares
 from .session_moves import SessionMoves, carry
@@ -54,8 +54,14 @@ ENDED_FIRST = 1000
 """Number of sessions to remember that ended before their start was reported."""
 SHARE_S = 1.0
 """Seconds between two distributions of the processors."""
+WATCH_S = 1.0
+"""Seconds between two looks for workers that do not answer."""
+ALL_S = 5.0
+"""Seconds that a worker has for its part of a list that all give; one that is well takes milliseconds."""
 REMEMBERED = 100_000
 """Number of sessions whose worker is remembered; the oldest ended ones are dropped first."""
+LATE = (DeadlineError, NotReadyError, WorkerDiedError)
+"""Errors of a worker that does not answer, stops or has ended: a list goes without its part."""
 
 _log = structlog.get_logger("opbox.workers")
 
@@ -101,8 +107,10 @@ class ProcessPool:
         return self._stores.datasets
 
     @property
-    def ready(self) -> bool:
-        return self._supervising and any(worker.ready for worker in self._workers)
+    def unready(self) -> str:
+        if not (self._supervising and any(worker.ready for worker in self._workers)):
+            return STARTING
+        return next((_silence(worker) for worker in self._workers if worker.silent_s), "")
 
     async def start(self) -> None:
         settings = self._settings
@@ -125,6 +133,7 @@ class ProcessPool:
             raise failed[0]
         self._supervising = True
         self._spawn(self._sweep())
+        self._spawn(self._watch())
         self._spawn(self._share_processors())
 
     async def stop(self, grace_s: float) -> None:
@@ -260,6 +269,7 @@ class ProcessPool:
         if own is not None:
             return own
         ready = [worker for worker in self._workers if worker.ready]
+        ready = [worker for worker in ready if not worker.silent_s] or ready
         if not ready:
             raise NotReadyError("no worker is ready: try again in a moment")
         self._turn += 1
@@ -333,24 +343,46 @@ class ProcessPool:
             self._ended_first[id] = reason  # its worker was faster than the answer to who made it
 
     async def _join(self, request: RawRequest) -> RawResponse:
-        """The lists that the workers answer, one behind the other."""
+        """The lists that the workers answer, one behind the other; without those of workers that answer too late.
+
+        Raises:
+            MXNetError: no worker has answered; the error of one.
+        """
         request.release()
+        workers = [worker for worker in self._all() if worker.ready]
+        asked = [worker for worker in workers if not worker.silent_s] or workers
+        answers = await asyncio.gather(*(self._part(request, worker) for worker in asked), return_exceptions=True)
+        parts = [answer for answer in answers if not isinstance(answer, BaseException)]
+        for answer in answers:
+            if isinstance(answer, BaseException) and not (parts and isinstance(answer, LATE)):
+                raise answer
+        if len(parts) < len(workers):
+            _log.warning("a list is without what some workers have", missing=len(workers) - len(parts))
         joined: dict[str, list[Any]] = {}
-        for worker in [worker for worker in self._all() if worker.ready]:
-            # Without it a worker would take the owner for one that may have as much as its settings say.
-            quota = self._quota(request.owner, worker)
-            call = replace(request, body=b"", header_length=None, quota=quota)
-            response = await worker.call(call, self._settings.deadline_s)
-            if response.status != 200:
-                return response
-            for key, rows in json.loads(bytes(response.body)).items():
+        for part in parts:
+            for key, rows in part.items():
                 joined.setdefault(key, []).extend(rows)
-            response.release()
         if request.route.tag in ("sessions", "admin"):
             joined.setdefault("sessions", []).extend(await self._code.listed(request))
         if "devices" in joined:
             joined["devices"].extend(self._code.device_rows(joined["devices"]))
         return RawResponse(200, [strict_json(joined).encode()])
+
+    async def _part(self, request: RawRequest, worker: Worker) -> dict[str, list[Any]]:
+        """A worker's part of a list; MXNetError where it gives none."""
+        # Without it a worker would take the owner for one that may have as much as its settings say.
+        quota = self._quota(request.owner, worker)
+        call = replace(request, body=b"", header_length=None, quota=quota)
+        response = await worker.call(call, min(ALL_S, self._settings.deadline_s))
+        try:
+            part: dict[str, list[Any]] = json.loads(bytes(response.body))
+            if response.problem is not None:
+                _log.error("internal error", request_id=request.request_id, exception=response.problem)
+            if response.status != 200:
+                raise error_from_json(response.status, part)
+        finally:
+            response.release()
+        return part
 
     # -- supervision --------------------------------------------------------------------------------------------
 
@@ -402,6 +434,12 @@ class ProcessPool:
             if self.restarts:
                 forget_orphans()
 
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for worker in self._all():
+                worker.watch()
+
     async def _share_processors(self) -> None:
         while True:
             await asyncio.sleep(SHARE_S)
@@ -412,6 +450,13 @@ class ProcessPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _silence(worker: Worker) -> str:
+    return (
+        f"a worker process has not answered for {worker.silent_s:.0f} s; another takes its place after "
+        f"{worker.settings.worker_silent_s:g} s: try again in a moment"
+    )
 
 
 def _ended_with(worker: Worker) -> str:

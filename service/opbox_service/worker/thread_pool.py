@@ -36,7 +36,7 @@ from ..stages import Stages
 from ..stores import NO_STORES, Stores
 from ..task import Task, running
 from ..turns import PARKED, Job, Turn, Turns
-from .pool import Stats
+from .pool import STARTING, Stats
 from .processes import resident_bytes
 
 __all__ = ["ThreadPool"]
@@ -75,8 +75,8 @@ class ThreadPool:
         self._sweeping: asyncio.Task[None] | None = None
 
     @property
-    def ready(self) -> bool:
-        return self._engine is not None
+    def unready(self) -> str:
+        return STARTING if self._engine is None else ""
 
     async def start(self) -> None:
         loop = self._loop = asyncio.get_running_loop()

@@ -30,6 +30,7 @@ from . import messages
 from .allowance import Allowance
 from .channel import Channel
 from .incoming import MAX_COUNT
+from .life_signs import LifeSigns
 from .processes import resident_bytes
 from .reports import Reports, check_problem
 from .spawning import environment, reason_of
@@ -60,6 +61,7 @@ class Worker:
         reason: why the process ended, in words.
         whose: the owner and the device that its time is counted for; None where sessions share it, which tells.
         only_session: the id of its session, if it can have no other.
+        silent_s: seconds without a sign of life, when it was looked at last; 0 while it may be well.
 
     Args:
         settings: passed on, without the tokens.
@@ -110,6 +112,9 @@ class Worker:
         self._channel: Channel | None = None
         self._pidfd: int | None = None
         self._reason = ""
+        self._lost = ""
+        self._signs = LifeSigns()
+        self.silent_s = 0.0
         self.reason = ""
         self._drops = Allowance(MAX_DROPS, 1 / DROPS_S, 1.0)
         self.sessions = 0
@@ -216,7 +221,11 @@ class Worker:
 
     def _verdict(self, code: int) -> MXNetError:
         """Return the error for calls that were running when the process ended with `code`."""
-        return WorkerDiedError(f"the worker process that ran this call ended ({reason_of(code)}): try again")
+        return WorkerDiedError(f"the worker process that ran this call ended ({self._why(code)}): try again")
+
+    def _why(self, code: int) -> str:
+        """Why the process ended with the status `code`, in words."""
+        return self._lost or reason_of(code)
 
     async def stop(self, grace_s: float) -> None:
         """Let the process finish accepted work, then stop it; kill it after `grace_s` seconds."""
@@ -244,6 +253,16 @@ class Worker:
         if self._process is not None and not self.ended:
             self._process.send_signal(signal.SIGKILL)
 
+    def watch(self) -> None:
+        """End the process if it has shown no sign of life for too long: it is stopped or hangs. Called each second."""
+        if not self.ready or self._lost:
+            return
+        self.silent_s, limit = self._signs.silent_s(self.pid), self.settings.worker_silent_s
+        if self.silent_s >= limit:
+            self._lost = f"it did not answer for {limit:g} s: it was stopped or hung"
+            _log.error("a worker process does not answer; ending it", pid=self.pid, silent_s=round(self.silent_s, 1))
+            self.kill()
+
     def _watch(self) -> None:
         """Watch for the process's end itself: a process that it forked may keep the connection open."""
         if hasattr(os, "pidfd_open"):
@@ -254,7 +273,7 @@ class Worker:
         if self.ended or self._process is None:
             return
         self.ended = True
-        self.sessions = 0
+        self.sessions, self.silent_s = 0, 0.0
         assert self._channel is not None
         self._channel.read_rest()
         if self._pidfd is not None:
@@ -271,7 +290,7 @@ class Worker:
 
     def _take_status(self, code: int) -> None:
         """The process has ended with this status."""
-        self.reason = f"could not start: {self._reason}" if self._reason else reason_of(code)
+        self.reason = f"could not start: {self._reason}" if self._reason else self._why(code)
         error = self._verdict(code)
         pending, self._pending = self._pending, {}
         for answered, request, timer in pending.values():
@@ -373,6 +392,7 @@ class Worker:
         self._loop.call_later(LAST_S, self.kill)
 
     def _take(self, message: bytes, fd: int | None) -> None:
+        self._signs.heard()
         with Descriptor(fd) as descriptor:
             header, inline = self._read(message)
             kind = header["kind"]
