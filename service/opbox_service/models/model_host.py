@@ -16,6 +16,7 @@ from ..device_time import DeviceTimes
 from ..memory_shares import HOST
 from ..quota import Budget, Ledger
 from ..settings import Settings
+from .conversions import Conversions, conversion_bytes
 from .loaded_model import LoadedModel
 from .model_config import ModelConfig, devices_of
 from .model_files import ModelFiles, ModelNetwork, find_files, read_files, read_labels
@@ -54,6 +55,7 @@ class ModelHost:
         self._device_times = device_times
         self._check_device = check_device
         self._open_code = open_code
+        self._conversions = Conversions()
         self._answers: ResponseCache | None = None
         if settings.response_cache_bytes:
             memory = Budget(settings.response_cache_bytes, ledger.of(MODELS, HOST), "memory of kept answers")
@@ -137,7 +139,10 @@ class ModelHost:
                 with inside():
                     network = _read(files, limits, code)
             else:
-                network = read_onnx(files.onnx, settings)
+                beside = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())  # arrays of their own
+                nbytes = conversion_bytes(beside, settings.code_memory_bytes)
+                with self._conversions.running(reference.owner, self._memory(reference, HOST), nbytes):
+                    network = read_onnx(files.onnx, settings, memory=nbytes)
             unchanged = find_files(folder).stamp == files.stamp == reference.files_stamp
         except OSError as error:
             raise NotReadyError(f"model {reference.name!r}: a file cannot be read ({error.strerror})") from None

@@ -29,12 +29,15 @@ NETWORK, PARAMS, TENSORS = "net-symbol.json", "net-0000.params", "tensors.json"
 """What it writes."""
 
 
-def read_onnx(path: Path, settings: Settings, *, seconds: float = CONVERSION_S) -> ModelNetwork:
+def read_onnx(
+    path: Path, settings: Settings, *, memory: int | None = None, seconds: float = CONVERSION_S
+) -> ModelNetwork:
     """Read the network of an ONNX file. Its inputs and outputs have the names that the file gives them.
 
     Args:
         path: of the file.
         settings: have the limits of a graph, and those of code of users, which the conversion has too.
+        memory: bytes that the conversion may take; by default as much as code of users.
         seconds: that the conversion may take.
 
     Raises:
@@ -46,11 +49,13 @@ def read_onnx(path: Path, settings: Settings, *, seconds: float = CONVERSION_S) 
         pass  # the error of a file that is away is the system's
     with tempfile.TemporaryDirectory(prefix="opbox-onnx-") as name:
         folder = Path(name)
-        limits = json.dumps(asdict(onnx_limits(settings)))
+        limits = json.dumps(asdict(onnx_limits(settings, memory)))
         command = [sys.executable, "-P", "-m", PROGRAM, str(path.absolute()), str(folder), limits]
-        homes = dict.fromkeys(("HOME", "XDG_CACHE_HOME"), str(folder))
+        variables = dict.fromkeys(("HOME", "XDG_CACHE_HOME"), str(folder))
+        # The stack of each thread would count as memory, whether it is used or not.
+        variables |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         try:
-            ended = run_compiler(command, folder=folder, seconds=seconds, environment=homes)
+            ended = run_compiler(command, folder=folder, seconds=seconds, environment=variables)
         except subprocess.TimeoutExpired:
             raise BadRequestError(
                 f"{path.name}: expected a model that is converted within {seconds:g} s, got one that takes longer"
@@ -72,12 +77,12 @@ def read_onnx(path: Path, settings: Settings, *, seconds: float = CONVERSION_S) 
     return ModelNetwork(network.graph, network.params, shapes, types, tensors["outputs"])
 
 
-def onnx_limits(settings: Settings) -> OnnxLimits:
-    """The limits of a conversion, by a server's settings."""
+def onnx_limits(settings: Settings, memory: int | None = None) -> OnnxLimits:
+    """The limits of a conversion, by a server's settings; see `read_onnx` for `memory`."""
     kernels = c_compiler.share_folder()
     return OnnxLimits(
         first_user=settings.code_user,
-        memory=settings.code_memory_bytes,
+        memory=settings.code_memory_bytes if memory is None else memory,
         open_files=settings.code_open_files,
         file_bytes=settings.code_file_bytes,
         tasks=settings.code_tasks + 2 * (os.cpu_count() or 1),

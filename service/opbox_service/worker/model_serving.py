@@ -20,6 +20,8 @@ from pydantic import BaseModel
 from opbox_protocol.errors import InternalError, MXNetError, NotReadyError, error_from_json
 
 from ..carriers import RawRequest, RawResponse
+from ..models.conversions import ConversionQueue
+from ..models.model_files import find_files
 from ..models.overrides import ModelOverride, write_override
 from ..models.reference import ModelKey, ModelReference
 from ..models.repository import ModelRepository
@@ -36,6 +38,8 @@ SERVER = "\0server"
 """The owner of calls that load models of the server's folder: nobody's name begins so."""
 LOADS_AT_A_TIME = 4
 """Number of models that are loaded at a time when the server starts: while one's files are read, others compile."""
+CONVERSION_WAIT_S = 60.0
+"""Seconds that a request waits for the conversion of its ONNX file to begin: a few conversions of large files."""
 ANSWER_BYTES = 1 << 20
 """Maximum bytes of what a model's own process says of it."""
 _log = structlog.get_logger("opbox.models")
@@ -66,6 +70,7 @@ class ModelServing:
         self._prepare = prepare
         self._drop = drop
         self._figures = figures
+        self._conversions = ConversionQueue()
         self._loading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._calls: Counter[ModelKey] = Counter()
         self._retired: set[ModelKey] = set()
@@ -89,7 +94,7 @@ class ModelServing:
         async def load(name: str) -> None:
             async with at_a_time:
                 try:
-                    await self.load(name)
+                    await self.load(name, wait_s=None)
                 except MXNetError as error:
                     _log.error("a model is not loaded", model=name, reason=str(error))
 
@@ -113,7 +118,7 @@ class ModelServing:
         without: set[int] = set()
         while True:
             try:
-                await self.load(name, without=without)
+                await self.load(name, without=without, wait_s=None)
             except MXNetError as error:
                 _log.error("a model is not loaded", model=name, reason=str(error))
             else:
@@ -126,7 +131,14 @@ class ModelServing:
                 return False
             without.add(max(rest))
 
-    async def load(self, name: str, override: ModelOverride | None = None, *, without: Collection[int] = ()) -> None:
+    async def load(
+        self,
+        name: str,
+        override: ModelOverride | None = None,
+        *,
+        without: Collection[int] = (),
+        wait_s: float | None = CONVERSION_WAIT_S,
+    ) -> None:
         """Load the versions of a model that its files ask for, and serve them instead of others.
 
         A version that cannot be loaded leaves the one serving that was there.
@@ -135,6 +147,7 @@ class ModelServing:
             name: of the model; a published one's as every owner may say it.
             override: what takes the place of its own files, until it is loaded again.
             without: versions that count as absent.
+            wait_s: seconds until an ONNX file's conversion is to begin; None: without end.
 
         Raises:
             MXNetError: why a version was not loaded.
@@ -144,7 +157,7 @@ class ModelServing:
             if override is not None and override.files:
                 private = await asyncio.to_thread(write_override, override)
             try:
-                await self._load_versions(name, without, override, private)
+                await self._load_versions(name, without, override, private, wait_s)
             except BaseException:
                 if private is not None and not self._is_served_from(name, private.name):
                     await asyncio.to_thread(private.cleanup)
@@ -161,6 +174,7 @@ class ModelServing:
         without: Collection[int],
         override: ModelOverride | None,
         private: TemporaryDirectory[str] | None,
+        wait_s: float | None,
     ) -> None:
         """Load a model's versions, from a private folder where there is one."""
         try:
@@ -175,7 +189,11 @@ class ModelServing:
         for reference in references:
             self.repository.begin(reference)
             try:
-                metadata = await self._load(reference)
+                if await asyncio.to_thread(_is_onnx, reference):
+                    async with self._conversions.turn(reference.owner, wait_s):
+                        metadata = await self._load(reference)
+                else:
+                    metadata = await self._load(reference)
             except MXNetError as error:
                 self.repository.fail(reference, str(error))
                 failures.append(error)
@@ -321,6 +339,14 @@ class ModelServing:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_onnx(reference: ModelReference) -> bool:
+    """Return whether a model's file is to be converted; False where that cannot be read, which its worker says."""
+    try:
+        return find_files(Path(reference.folder)).onnx is not None
+    except (MXNetError, OSError):
+        return False
 
 
 def _request(route: Route, reference: ModelReference, body: dict[str, Any] | None = None) -> RawRequest:
