@@ -302,6 +302,9 @@ class Settings(BaseSettings):
     usage_days: int = Field(default=400, ge=1, description="Number of days to keep in the usage ledger.")
     audit_bytes: int = Field(default=16 << 20, ge=1 << 16, description="Bytes of the audit log before it is rotated.")
     audit_files: int = Field(default=8, ge=1, le=1000, description="Number of rotated audit logs to keep.")
+    audit_required: bool = Field(
+        default=False, description="Refuse new sessions while the audit log cannot be written, as on a full disk."
+    )
     max_checkpoints: int = Field(default=32, ge=0, description="Maximum number of checkpoints of an owner.")
     max_checkpoint_bytes: int = Field(default=4 * GIB, ge=0, description="Maximum bytes of an owner's checkpoints.")
     max_dataset_bytes: int = Field(default=4 * GIB, ge=0, description="Maximum bytes of an owner's stored datasets.")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import json
 import os
+import subprocess
+import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from opbox_protocol.errors import NotReadyError
@@ -17,10 +23,18 @@ from opbox_service.accounting.accounts import Accounts
 from opbox_service.accounting.audit import AuditLog
 from opbox_service.accounting.books import Books
 from opbox_service.settings import Settings
+from tests.contract.live import Live
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)
 
 
 def test_lines_are_added_in_order_and_files_rotated(tmp_path: Path) -> None:
@@ -108,3 +122,133 @@ def test_a_folder_that_cannot_be_written_is_said_at_the_start(tmp_path: Path) ->
     (tmp_path / "audit.log").mkdir()
     with pytest.raises(NotReadyError, match="expected an audit log that can be written"):
         AuditLog(tmp_path / "audit.log")
+
+
+class SmallDisk:
+    """A file system of 1 MiB, and a file on it that takes up all that is free."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
+
+    def fill(self, but: int = 0) -> None:
+        """Leave no more than `but` bytes free; the file system has pages."""
+        with (self.folder / "filler").open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while os.statvfs(self.folder).f_bavail * os.statvfs(self.folder).f_frsize > but:
+                file.write(b"x" * 4096)
+
+    def free(self) -> None:
+        (self.folder / "filler").unlink()
+
+
+def may_mount() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False)
+        subprocess.run(["umount", folder], capture_output=True, check=False)
+    return mounted.returncode == 0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    yield SmallDisk(folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+needs_mounts = pytest.mark.skipif(not may_mount(), reason="mount is not permitted here")
+
+
+@needs_mounts
+def test_a_full_disk_has_whole_lines_and_gets_the_others_when_it_is_not_full(disk: SmallDisk) -> None:
+    path = disk.folder / "audit.log"
+    audit = AuditLog(path)
+    disk.fill(but=8192)
+    for number in range(100):
+        audit.note("test", "ann", number=number, text="x" * 250)
+    until(lambda: audit.problem)
+    assert audit.problem == "No space left on device"
+    before = path.read_bytes()
+    assert 4096 <= len(before) <= 8192
+    assert before.endswith(b"\n")
+    written = [entry["number"] for entry in entries(path)]
+    assert written == list(range(len(written)))
+    audit.tick()  # without space this adds nothing
+    disk.free()
+    audit.tick()
+    audit.note("test", "ann", number=100)
+    audit.close()
+    assert [entry["number"] for entry in entries(path)] == list(range(101))
+    assert audit.problem == ""
+
+
+@needs_mounts
+def test_the_number_of_lines_that_a_full_disk_cost_outlives_the_server(disk: SmallDisk) -> None:
+    path = disk.folder / "audit.log"
+    audit = AuditLog(path)
+    audit.note("test", "ann", number=0)
+    until(lambda: path.stat().st_size)
+    disk.fill()
+    for number in range(1, 200):
+        audit.note("test", "ann", number=number, text="x" * 250)
+    audit.close()
+    lost = 199 - entries(path)[-1]["number"]
+    assert lost > 150
+    for server in range(2):  # the first of them cannot say it either
+        if server:
+            disk.free()
+        audit = AuditLog(path)
+        audit.tick()
+        audit.close()
+    assert [(entry["action"], entry["lines"]) for entry in entries(path) if "lines" in entry] == [("left out", lost)]
+    audit = AuditLog(path)
+    audit.tick()
+    audit.close()
+    assert sum(entry["action"] == "left out" for entry in entries(path)) == 1, "it is said once"
+
+
+def test_lines_beyond_those_that_wait_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    audit = AuditLog(path, waiting=10)
+    path.unlink()
+    path.mkdir()  # which nobody writes lines to
+    audit.note("test", "ann", number=0)
+    until(lambda: audit.problem)
+    for number in range(1, 100):
+        audit.note("test", "ann", number=number)
+    path.rmdir()
+
+    def whole() -> bool:
+        audit.tick()
+        return path.exists() and len(entries(path)) == 11
+
+    until(whole)
+    audit.close()
+    assert [entry.get("number", entry.get("lines")) for entry in entries(path)] == [*range(10), 90]
+
+
+@needs_mounts
+def test_sessions_are_refused_while_a_required_log_cannot_be_written(disk: SmallDisk, tmp_path: Path) -> None:
+    with pytest.raises(NotReadyError, match="audit_required: expected a state_dir"):
+        Books(Settings(audit_required=True), Accounts(Settings()))
+    server = Live("process", tmp_path, OPBOX_STATE_DIR=str(disk.folder), OPBOX_AUDIT_REQUIRED="1")
+
+    def opened() -> int:
+        answer = server.json("POST", "/v1/sessions", {})
+        if answer.status == 201:
+            server.json("DELETE", f"/v1/sessions/{answer.header['id']}")
+        return answer.status
+
+    try:
+        session = server.session()
+        disk.fill()
+        until(lambda: opened() == 503)
+        refusal = server.json("POST", "/v1/sessions", {})
+        assert "expected an audit log that can be written, got none (No space left on device)" in refusal.error
+        assert refusal.http["retry-after"]
+        assert session.run({"do": "put", "id": 1, "tensor": "x"}, x=np.ones(4, np.float32)).status == 200
+        disk.free()
+        until(lambda: opened() == 201)
+    finally:
+        assert server.stop() == 0
+    assert all(entry["action"] for entry in entries(disk.folder / "audit.log"))

@@ -1,8 +1,10 @@
 """The audit log: who did what, as one JSON object per line. Lines are only appended.
 
 Lines are written by a thread, in the order in which they came, and are in the kernel's hands at once: a server that is
-killed loses what it has not come to, a few lines. Refusals that repeat are one line with their number, so that nobody
-fills the disk by being refused. A line holds names and numbers: no token, no source, no value of a tensor.
+killed loses what it has not come to, a few lines. On a full disk a line is written whole or not at all; the others wait
+until there is space, and their number is in a file beside the log, so that it outlives the server. Refusals that repeat
+are one line with their number, so that nobody fills the disk by being refused. A line holds names and numbers: no
+token, no source, no value of a tensor.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +38,8 @@ WAITING = 10_000
 """Maximum number of lines that wait for the disk; further lines are only counted."""
 TEXT = 300
 """Maximum number of characters of a value in a line."""
+DIGITS = 19
+"""Digits of the number of unwritten lines: always as many, since on a full disk bytes can be replaced and not added."""
 LOCKED_S = 2.0
 """Seconds to wait while another server writes the same file."""
 
@@ -48,28 +53,44 @@ class AuditLog:
         path: of the file that lines are added to; None to note nothing.
         largest: bytes from which on it is put away as `path`.1, and that as `path`.2.
         files: how many of those stay.
+        locked_s: seconds to wait while another server writes the file.
+        waiting: number of lines that wait for the disk at most.
+
+    Attributes:
+        problem: why lines cannot be written now; empty where they can be.
 
     Raises:
         NotReadyError: the file cannot be written.
     """
 
     def __init__(
-        self, path: Path | None, largest: int = 16 << 20, files: int = 8, *, locked_s: float = LOCKED_S
+        self,
+        path: Path | None,
+        largest: int = 16 << 20,
+        files: int = 8,
+        *,
+        locked_s: float = LOCKED_S,
+        waiting: int = WAITING,
     ) -> None:
         self._locked_s = locked_s
+        self._waiting = waiting
         self._path = path
         self._largest = largest
         self._files = files
         self._lines: deque[bytes] = deque()
         self._left_out = 0
+        self._reported = 0
+        self._unwritten = 0
+        self.problem = ""
         self._refusals: dict[tuple[Any, ...], tuple[float, int, dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._busy = False
-        self._failed = False
         self._thread = ThreadPoolExecutor(1, "opbox-audit") if path is not None else None
         if path is not None:
             try:
-                self._add(b"")
+                self._add(deque())
+                with self._locked() as lock:
+                    self._left_out = self._unwritten = _count_in(lock)
             except OSError as error:
                 raise NotReadyError(
                     f"state_dir: {path}: expected an audit log that can be written, got none ({error.strerror}): name "
@@ -86,7 +107,7 @@ class AuditLog:
             return
         line = _line(action, owner, fields)
         with self._lock:
-            if len(self._lines) >= WAITING:
+            if len(self._lines) >= self._waiting:
                 self._left_out += 1
                 return
             self._lines.append(line)
@@ -112,12 +133,14 @@ class AuditLog:
             over = [(key, entry) for key, entry in self._refusals.items() if now - entry[0] >= REPEATED_S]
             for key, _ in over:
                 del self._refusals[key]
-            left_out, self._left_out = self._left_out, 0
         for (owner, *_), (_, number, fields) in over:
             if number:
                 self.note("refused", str(owner), **{**fields, "repeated": number})
-        if left_out:
-            self.note("left out", "", lines=left_out)
+        with self._lock:
+            if self._left_out and len(self._lines) < self._waiting:
+                self._lines.append(_line("left out", "", {"lines": self._left_out}))
+                self._reported += self._left_out
+                self._left_out = 0
         self._begin()
 
     def close(self, last: str = "") -> None:
@@ -130,6 +153,8 @@ class AuditLog:
         if self._thread is not None:
             self._thread.shutdown(wait=True)
             self._write()  # what could not be written before
+            if self._lines:
+                _log.error("the audit log lost lines", error=self.problem, lines=len(self._lines))
 
     def _begin(self) -> None:
         """Start to write the lines that wait, unless a write is under way."""
@@ -146,46 +171,69 @@ class AuditLog:
     def _write(self) -> None:
         while True:
             with self._lock:
-                lines, self._lines = self._lines, deque()
+                lines, reported = deque(self._lines), self._reported
                 if not lines:
                     self._busy = False
                     return
+            number, problem = len(lines), ""
             try:
-                self._add(b"".join(lines))
+                self._add(lines)
             except OSError as error:
-                if not self._failed:
-                    _log.error("the audit log was not written", error=error.strerror, lines=len(lines))
-                self._failed = True
-                with self._lock:
-                    if error.errno == errno.ETIMEDOUT:
-                        lines.extend(self._lines)
-                        self._lines, self._busy = lines, False
-                        return
-                    self._left_out += len(lines)
-            else:
-                self._failed = False
+                problem = error.strerror or str(error)
+            if problem and not self.problem:
+                _log.error("the audit log cannot be written; its lines wait", error=problem)
+            elif self.problem and not problem:
+                _log.info("the audit log is written again")
+            self.problem = problem
+            with self._lock:
+                for _ in range(number - len(lines)):
+                    self._lines.popleft()
+                if problem:
+                    self._busy = False
+                    return
+                self._reported -= reported
 
-    def _add(self, lines: bytes) -> None:
-        """Add lines by one write; servers that share the file do so one after the other."""
+    def _add(self, lines: deque[bytes]) -> None:
+        """Add lines to the file, and remove from `lines` what is there.
+
+        Raises:
+            OSError: not all of them could be written; the file ends with a whole line.
+        """
+        assert self._path is not None
+        with self._locked() as lock:
+            text = b"".join(lines)
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    if lines and self._path.stat().st_size + len(text) > self._largest:
+                        self._rotate()
+                fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    _append(fd, lines)
+                finally:
+                    os.close(fd)
+            finally:
+                self._count(lock, len(lines))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file that servers which share a log lock to write to it; OSError when another has it for too long."""
         assert self._path is not None
         lock = os.open(self._path.with_name(f".{self._path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _take(lock, self._locked_s)
-            with contextlib.suppress(FileNotFoundError):
-                if lines and self._path.stat().st_size + len(lines) > self._largest:
-                    self._rotate()
-            fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                size = os.fstat(fd).st_size
-                if lines and size and os.pread(fd, 1, size - 1) != b"\n":
-                    lines = b"\n" + lines  # somebody's last line was cut off
-                written = 0
-                while written < len(lines):
-                    written += os.write(fd, lines[written:])
-            finally:
-                os.close(fd)
+            yield lock
         finally:
             os.close(lock)
+
+    def _count(self, lock: int, waiting: int) -> None:
+        """Note in the lock's file how many lines of this server are not in the log, besides those of other servers."""
+        with self._lock:
+            # A line that reports others may be among those that wait.
+            unwritten = waiting + self._left_out + (self._reported if waiting else 0)
+        with contextlib.suppress(OSError):
+            total = max(0, _count_in(lock) - self._unwritten + unwritten)
+            os.pwrite(lock, b"%0*d\n" % (DIGITS, total), 0)
+            self._unwritten = unwritten
 
     def _rotate(self) -> None:
         assert self._path is not None
@@ -205,6 +253,31 @@ def _take(lock: int, patience_s: float) -> None:
             if time.monotonic() >= end:
                 raise OSError(errno.ETIMEDOUT, f"another server has had it locked for {patience_s:g} s") from None
         time.sleep(0.01)
+
+
+def _append(fd: int, lines: deque[bytes]) -> None:
+    """Add lines to a file, and remove from `lines` what is there; OSError where that is not all."""
+    size = os.fstat(fd).st_size
+    # Somebody's last line was cut off.
+    begin = b"\n" if lines and size and os.pread(fd, 1, size - 1) != b"\n" else b""
+    text, written = begin + b"".join(lines), 0
+    try:
+        while written < len(text):
+            written += os.write(fd, text[written:])
+    finally:
+        whole = text.rfind(b"\n", 0, written) + 1
+        if whole < written:
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, size + whole)
+        rest = whole - len(begin)
+        while lines and rest >= len(lines[0]):
+            rest -= len(lines.popleft())
+
+
+def _count_in(lock: int) -> int:
+    """The number that the lock's file has; 0 where it has none yet."""
+    text = os.pread(lock, DIGITS, 0)
+    return int(text) if text.isdigit() else 0
 
 
 def _line(action: str, owner: str, fields: dict[str, Any]) -> bytes:

@@ -72,6 +72,12 @@ class Books:
                 raise NotReadyError(f"state_dir: cannot make {folder}: {error.strerror}") from None
         self.accounts = accounts
         self.usage = UsageLedger(folder / LEDGER if folder is not None else None, settings.usage_days, storage)
+        if settings.audit_required and folder is None:
+            raise NotReadyError(
+                "audit_required: expected a state_dir for the audit log, got none: set OPBOX_STATE_DIR, or leave out "
+                "OPBOX_AUDIT_REQUIRED"
+            )
+        self._audit_required = settings.audit_required
         self.audit = AuditLog(folder / LOG if folder is not None else None, settings.audit_bytes, settings.audit_files)
         self.history = SessionHistory()
         self.shares = ShareFile(settings.quota_shares_file)
@@ -145,7 +151,17 @@ class Books:
     # -- what is used -------------------------------------------------------------------------------------------
 
     def check_sessions(self, owner: str, opening: int = 0) -> None:
-        """Raise QuotaError if the owner has all allowed sessions, counting those being opened."""
+        """Find out whether an owner may have another session, with so many that are being opened.
+
+        Raises:
+            QuotaError: the owner has all allowed ones.
+            NotReadyError: the audit log is required, and cannot be written.
+        """
+        if self._audit_required and self.audit.problem:
+            raise NotReadyError(
+                f"sessions: expected an audit log that can be written, got none ({self.audit.problem}): try again "
+                "later, or tell the server's administrator"
+            )
         limit, share = self.accounts.of(owner).sessions, self.shares.of(owner).sessions
         sessions = self.sessions_of(owner) + opening
         if sessions >= limit:
