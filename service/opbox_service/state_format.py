@@ -25,7 +25,7 @@ import structlog
 from opbox_protocol.errors import NotReadyError
 
 from .state_dir import sync_folder, write_whole
-from .state_swap import interrupted, undo_swap
+from .state_swap import has_leftovers, interrupted, remove_leftovers, undo_swap
 
 __all__ = ["FORMAT", "VERSION_FILE", "StateLock", "StateVersion", "open_state", "own_version"]
 
@@ -186,13 +186,19 @@ def open_state(
 def _open(folder: Path, lock: StateLock, upgrades: Mapping[int, Callable[[Path], None]], until: float) -> None:
     """Have the lock beside others, over state of the newest format."""
     newest = max(upgrades) + 1
+    swept = False
     while True:
         shared = lock.share()
         if shared:
             present = StateVersion.of(folder)
             present.check(f"state_dir: {folder}", newest)
             if present.format == newest and not interrupted(folder):
-                return
+                if swept or not has_leftovers(folder):
+                    return
+                swept = True  # where others use the directory, who opens it next does this
+                if lock.alone():
+                    remove_leftovers(folder)
+                continue
             if lock.alone():
                 _mend(folder, upgrades)
                 continue

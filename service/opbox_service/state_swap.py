@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .state_dir import sync_folder
 
-__all__ = ["incoming_folder", "interrupted", "remove_leftovers", "swap_in", "undo_swap"]
+__all__ = ["has_leftovers", "incoming_folder", "interrupted", "remove_leftovers", "swap_in", "undo_swap"]
 
 LEAVING, LEFT = ".leaving", ".left"
 """Folders for the old state: while its entries go there, and when all have."""
@@ -56,6 +56,13 @@ def swap_in(folder: Path, incoming: Path) -> None:
 def interrupted(folder: Path) -> bool:
     """Return whether a swap stopped midway."""
     return (folder / LEAVING).exists() or (folder / LEFT).exists()
+
+
+def has_leftovers(folder: Path) -> bool:
+    """Return whether there is new state that never came, or old state that is gone. Unreadable folders have none."""
+    with contextlib.suppress(OSError):
+        return any(name.startswith((INCOMING, OLD)) for name in os.listdir(folder))
+    return False
 
 
 def undo_swap(folder: Path) -> bool:

@@ -7,6 +7,8 @@ import hashlib
 import io
 import json
 import os
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -245,6 +247,51 @@ def test_a_file_that_has_no_tokens_leaves_the_state_as_it_was(
     assert not (tmp_path / "tokens.json").exists()
     source.seek(0)
     restore(source, state, replace=True)  # which leaves the tokens out
+
+
+def killed_restore(archive: Path, folder: Path, number: int) -> bool:
+    """Restore in a process that is killed before change `number` of the directory; whether it was."""
+    child = os.fork()
+    if child == 0:
+        left = number
+
+        def kill(event: str, arguments: object) -> None:
+            nonlocal left
+            if event in ("os.mkdir", "os.rename", "os.rmdir", "os.remove"):
+                left -= 1
+                if left < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill)
+        try:
+            restore(archive, folder, replace=True)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def test_a_restore_that_is_killed_anywhere_leaves_one_whole_state_and_nothing_else(
+    state: Path, archive: Path, tmp_path: Path
+) -> None:
+    restore(archive, tmp_path / "restored")
+    new = texts(tmp_path / "restored")
+    (state / "audit.log").write_text("old")
+    old = texts(state)
+    outcomes = []
+    while len(outcomes) < 200:
+        folder = tmp_path / f"killed{len(outcomes)}"
+        shutil.copytree(state, folder)
+        killed = killed_restore(archive, folder, len(outcomes))
+        open_state(folder).close()
+        assert texts(folder) in (old, new)
+        assert [name for name in os.listdir(folder) if name.startswith(".")] == [".lock"]
+        outcomes.append(texts(folder) == new)
+        if not killed:
+            break
+    assert outcomes == sorted(outcomes), "the old state, up to one moment"
+    assert outcomes.count(False) > 15
+    assert outcomes.count(True) > 5, "it is also killed while it removes the old one"
 
 
 def test_newer_state_is_not_restored(state: Path, archive: Path) -> None:
