@@ -278,7 +278,7 @@ def test_a_restore_that_is_killed_anywhere_leaves_one_whole_state_and_nothing_el
     new = texts(tmp_path / "restored")
     (state / "audit.log").write_text("old")
     old = texts(state)
-    outcomes = []
+    outcomes: list[bool] = []
     while len(outcomes) < 200:
         folder = tmp_path / f"killed{len(outcomes)}"
         shutil.copytree(state, folder)
