@@ -164,6 +164,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "tests/ops/test_operator_table.py::test_layouts": InTurn(3, ROWS),
         "tests/ops/test_operator_table.py::test_an_empty_batch": InTurn(3, ROWS),
         "tests/ops/test_operator_table.py::test_inference": InTurn(2, PAIRS),
+        "tests/executor/test_unwritten_memory.py::test_no_result": InTurn(3, ROWS),
         # Each compiles a kernel, and test-gpu-pretend runs the same ones.
         "tests/ops/test_cuda_kernels.py::test_a_kernel_has_the_references_values": OneIn(4, operator_of),
         "tests/ops/test_cuda_rows.py::test_long_rows": OneIn(4, operator_of),

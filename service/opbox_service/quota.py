@@ -277,7 +277,7 @@ class MeteredBackend:
     def __init__(self, backend: Backend, budget: Budget) -> None:
         self._backend = backend
         self._budget = budget
-        self._empty = backend.empty
+        self._empty, self._zeros = backend.empty, backend.zeros
         self.unmetered = backend
         self.settle = budget.settle
         self.device_type = backend.device_type
@@ -302,6 +302,12 @@ class MeteredBackend:
         elif budget.used + nbytes > budget.limit:
             budget.check(nbytes)
         return self._empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """See Backend.zeros; QuotaError when the budget has no room."""
+        dtype = np.dtype(dtype)
+        self._admit(math.prod(shape) * dtype.itemsize)
+        return self._zeros(shape, dtype)
 
     def put(self, host: np.ndarray[Any, Any]) -> Any:
         """See Backend.put; QuotaError when the budget has no room."""

@@ -47,7 +47,13 @@ class Backend(Protocol):
     """scipy.special's functions, or what stands for them beside `xp`."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """An uninitialised contiguous array; aligned, unless it is small."""
+        """An uninitialised contiguous array; aligned, unless it is small.
+
+        It may contain what another owner's array had: the caller overwrites it before anybody else can read it.
+        """
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A contiguous array of zeros, aligned as those of `empty`."""
 
     def view(
         self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None

@@ -154,6 +154,9 @@ class CupyBackend:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return cupy.empty(shape, dtype)
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return cupy.zeros(shape, dtype)
+
     def view(
         self, arena: Any, offset: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
     ) -> Any:

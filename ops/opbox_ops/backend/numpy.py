@@ -133,11 +133,20 @@ class NumpyBackend:
     special: Any = _SPECIAL
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        return self._aligned(np.empty, shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+        # By calloc, which writes nothing to pages that are fresh from the system: all blocks of 32 MiB and more.
+        return self._aligned(np.zeros, shape, dtype)
+
+    def _aligned(
+        self, make: Callable[..., np.ndarray[Any, Any]], shape: tuple[int, ...], dtype: Any
+    ) -> np.ndarray[Any, Any]:
         dtype = np.dtype(dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < ALIGNED_FROM:
-            return np.empty(shape, dtype)
-        raw = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+            return make(shape, dtype)
+        raw = make(nbytes + ALIGNMENT, dtype=np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         return self.view(raw, start, shape, dtype)
 

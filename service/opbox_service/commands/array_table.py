@@ -37,6 +37,7 @@ __all__ = [
     "OnReport",
     "OwnCheckpoints",
     "RowsEntry",
+    "UnwrittenOutput",
 ]
 
 WRITES_TO_INPUT = "it writes to an input: expected inputs to be left as they are; write to the outputs, or to a copy"
@@ -107,6 +108,25 @@ class ArrayEntry:
         if self._allocation is not None:
             self._allocation.drop()
         return 0
+
+
+class UnwrittenOutput:
+    """An output of a restored executor, which has no values until that has run; in the place of its ArrayEntry.
+
+    Attributes:
+        entry: the array.
+        executor: the number of the executor.
+    """
+
+    __slots__ = ("entry", "executor")
+    kind = "an output without values"
+
+    def __init__(self, entry: ArrayEntry, executor: int) -> None:
+        self.entry = entry
+        self.executor = executor
+
+    def drop(self) -> int:
+        return self.entry.drop()
 
 
 class ExecutorEntry:
@@ -226,6 +246,7 @@ class ArrayTable:
         self.silent = False
         self.steps = 0
         self._watched: Watched | None = None
+        self._unwritten: dict[int, Sequence[int]] = {}
         self._trusted = True
         self.checkpoints: OwnCheckpoints | None = None
         self.datasets: OwnersDatasets | None = None
@@ -293,6 +314,11 @@ class ArrayTable:
         entry = self._entries.get(id)
         if type(entry) is ArrayEntry:
             return entry
+        if type(entry) is UnwrittenOutput:
+            raise ConflictError(
+                f"array {id}: expected values, got an output of executor {entry.executor}, which has not run since it "
+                "was restored: call forward"
+            )
         raise self._absent("array", id, entry)
 
     def holder_of(self, id: int) -> ArrayTable:
@@ -461,6 +487,22 @@ class ArrayTable:
             if self._watched is None:
                 self._watched = Watched()
             self._watched.add(id, entry.executor.packed)
+
+    def await_run(self, executor: int, outputs: Sequence[int]) -> None:
+        """Refuse to read these outputs of an executor until it has run (`note_run`)."""
+        for id in outputs:
+            self._entries[id] = UnwrittenOutput(self.entry(id), executor)
+        if outputs:
+            self._unwritten[executor] = outputs
+
+    def note_run(self, executor: int) -> None:
+        """Note that an executor has run, so that its outputs have values."""
+        if not self._unwritten:
+            return
+        for id in self._unwritten.pop(executor, ()):
+            entry = self._entries.get(id)
+            if type(entry) is UnwrittenOutput:
+                self._entries[id] = entry.entry
 
     def drop(self, id: int) -> None:
         """Free an id; unknown ids are ignored."""

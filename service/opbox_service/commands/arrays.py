@@ -63,9 +63,7 @@ class Zeros(Command):
         dtype = numpy_dtype(self.dtype)
         for id in self.ids:
             checkpoint()
-            array = allocate(table.backend, shape, dtype)
-            array.fill(0)
-            table.keep(id, array)
+            table.keep(id, allocate(table.backend, shape, dtype))
 
 
 class Copy(Command):

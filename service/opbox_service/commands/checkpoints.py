@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
+from opbox_ops.infer import show_shape
 from opbox_protocol.datatypes import DATATYPES, datatype_of
 from opbox_protocol.errors import BadRequestError, ConflictError, MXNetError, NotFoundError
 
@@ -19,6 +21,7 @@ from ..validation import Expected
 from .array_table import ArrayTable
 from .checkpoint_file import Position, SavedSession, read, written
 from .command import Command, Exchange, Id
+from .executors import Bind
 
 __all__ = ["COMMANDS", "CheckpointPlan", "save"]
 
@@ -101,8 +104,11 @@ def save(table: ArrayTable, plan: CheckpointPlan) -> int:
     blank: dict[int, Any] = {}
     executors, saved_ids = [], set(plan.arrays.values())
     random: list[list[int] | None] = []
-    for id in plan.executors:
-        entry = table.executor_entry(id)
+    entries = {id: table.executor_entry(id) for id in plan.executors}
+    # Executors make their outputs anew; one that reads another's is bound behind it.
+    saved_ids.update(number for entry in entries.values() for number in entry.places["outputs"] if number is not None)
+    for id in [id for id in table.entries() if id in entries]:
+        entry = entries[id]
         random.append(entry.executor.streams.snapshot())
         executors.append({"id": id, "graph": graph_json.dump(entry.graph), **entry.places})
         for group in ("args", "grads", "aux"):
@@ -186,29 +192,53 @@ class Restore(Command):
 def _restore_everything(name: str, table: ArrayTable, exchange: Exchange, saved: SavedSession) -> None:
     """Restore all arrays and executors. Random numbers change last, when nothing can fail any more."""
     header = saved.header
+    outputs = {number for bind in saved.executors for number in bind.outputs}
     # One array may have two names. The executors' numbers, and those of their outputs, `bind` checks.
-    table.reserve(*set(header.ids.values()), *(blank.id for blank in header.blank))
+    table.reserve(*set(header.ids.values()) - outputs, *(blank.id for blank in header.blank))
     for array_name, id in header.ids.items():
         checkpoint()
-        if id not in table:
+        if id not in table and id not in outputs:
             table.keep(id, table.backend.put(saved.tensors[array_name]))
     for blank in header.blank:
         checkpoint()
-        array = allocate(table.backend, tuple(blank.shape), DATATYPES[blank.datatype])
-        array.fill(0)
-        table.keep(blank.id, array)
+        table.keep(blank.id, allocate(table.backend, tuple(blank.shape), DATATYPES[blank.datatype]))
     for number, bind in enumerate(saved.executors):
         try:
             bind.run(table, exchange)
         except MXNetError as error:
             error.reword(f"executors.{number}: {error.message}")
             raise
+    for array_name, id in header.ids.items():
+        if id in outputs:
+            _write_output(table, array_name, id, saved.tensors[array_name])
+    for bind in saved.executors:
+        table.await_run(bind.id, _unsaved_outputs(table, bind, set(header.ids.values())))
     table.random.resume(header.random.source.model_dump())
     for bind, place in zip(saved.executors, header.random.executors, strict=True):
         if place is not None:
             table.executor_entry(bind.id).executor.streams.resume((place.executor, place.run, place.drawn))
     executors = [bind.id for bind in saved.executors]
     table.plan = CheckpointPlan(name, dict(header.ids), executors, step=header.step, saved=header.step)
+
+
+def _write_output(table: ArrayTable, name: str, id: int, values: np.ndarray[Any, Any]) -> None:
+    """Write the saved values of an executor's output."""
+    output = table.array(id)
+    if tuple(output.shape) != values.shape or output.dtype != values.dtype:
+        raise BadRequestError(
+            f"array {name[:64]!r}: expected {show_shape(tuple(output.shape))} of {output.dtype}, as its executor "
+            f"writes, got {show_shape(values.shape)} of {values.dtype}"
+        )
+    table.backend.write(output, values)
+
+
+def _unsaved_outputs(table: ArrayTable, bind: Bind, saved: Container[int]) -> list[int]:
+    """The numbers of an executor's outputs of which nothing was saved. (A head may be an argument's array.)"""
+    executor = table.executor(bind.id)
+    arguments = {id(array) for array in executor.arrays.values()}
+    outputs = list(zip(bind.outputs, executor.outputs, strict=False))
+    written = arguments | {id(array) for number, array in outputs if number in saved}
+    return [number for number, array in outputs if number is not None and id(array) not in written]
 
 
 COMMANDS = (Checkpoint, Restore)

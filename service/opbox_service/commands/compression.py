@@ -40,7 +40,7 @@ class Compress(Command):
         for call in self.calls:
             checkpoint()
             gradient, residual = table.read(call.gradient), table.writable(call.residual)
-            out = allocate(backend, tuple(residual.shape), residual.dtype)
+            out = allocate(backend, tuple(residual.shape), residual.dtype, overwritten=True)
             quantize_2bit(backend.xp, gradient, residual, self.threshold, out)
             table.keep(call.out, out)
 

@@ -228,7 +228,7 @@ class TakeRows(Command):
             return
         table.reserve(self.id)
         dtype = entry.array.dtype if self.dtype is None else numpy_dtype(self.dtype)
-        target = allocate(table.backend, shape, dtype)
+        target = allocate(table.backend, shape, dtype, overwritten=True)
         _take(table, subject, entry.array, part, target, self.scale)
         table.keep(self.id, target)
 

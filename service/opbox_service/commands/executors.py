@@ -129,6 +129,7 @@ class Forward(Command):
         else:
             executor = table.executor(self.executor)
             executor.forward(is_train=self.is_train, parameters=table.parameters, profile=table.nodes_profile)
+        table.note_run(self.executor)
 
     def _run_watched(self, table: ArrayTable) -> None:
         table.reserve(*self.watch.values())
@@ -143,7 +144,7 @@ class Forward(Command):
 
         def copy(name: str, array: Array) -> None:
             if name in self.watch:
-                copies[name] = allocate(table.backend, tuple(array.shape), array.dtype)
+                copies[name] = allocate(table.backend, tuple(array.shape), array.dtype, overwritten=True)
                 copies[name][...] = array
 
         table.executor(self.executor).forward(self.is_train, copy, table.parameters)
@@ -188,7 +189,7 @@ class Backward(Command):
         def copy(name: str, array: Array) -> None:
             number = next(numbers)
             if number is not None:
-                copies[number] = allocate(table.backend, tuple(array.shape), array.dtype)
+                copies[number] = allocate(table.backend, tuple(array.shape), array.dtype, overwritten=True)
                 copies[number][...] = array
 
         executor.backward(heads, monitor=copy, is_train=self.is_train)

@@ -125,7 +125,7 @@ class AllReduce(Command):
             return
         member, arrays = self.checked(table)
         backend = table.backend
-        sums = [allocate(backend, tuple(array.shape), array.dtype) for array in arrays]
+        sums = [allocate(backend, tuple(array.shape), array.dtype, overwritten=True) for array in arrays]
         if backend.device_type == "cpu":
             with away() as check:
                 all_reduce(member, arrays, sums, check)
@@ -190,7 +190,7 @@ def begin_sum(table: ArrayTable, executor: BoundPlan, following: TypedCommand | 
         ends = [executor.gradient_ends.get(id(array), -1) for array in arrays]
         if min(ends) < 0 or max(ends) == min(ends):
             return
-        sums = [allocate(table.backend, tuple(array.shape), array.dtype) for array in arrays]
+        sums = [allocate(table.backend, tuple(array.shape), array.dtype, overwritten=True) for array in arrays]
     except MXNetError:
         return
     task = current()

@@ -42,6 +42,13 @@ class ImageArray(FieldList):
     read_only: bool
 
 
+class ImageUnwritten(FieldList):
+    """An output without values by its number, and the executor that will write it."""
+
+    id: Id
+    executor: Id
+
+
 class ImageDataset(FieldList):
     """A dataset by its number; the block `present` has a byte for each row."""
 
@@ -107,6 +114,7 @@ class ImageHeader(Strict):
     """The header of an image."""
 
     arrays: Annotated[list[ImageArray], InPieces()]
+    unwritten: Annotated[list[ImageUnwritten], InPieces()]
     datasets: Annotated[list[ImageDataset], InPieces()]
     executors: Annotated[list[ImageExecutor], InPieces()]
     order: Annotated[list[Id], InPieces()]

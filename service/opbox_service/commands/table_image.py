@@ -24,7 +24,7 @@ from ..executor import RunProgress
 from ..graph import json as graph_json
 from ..quota import Allocation
 from ..validation import validate
-from .array_table import ArrayEntry, ArrayTable, ExecutorEntry, RowsEntry
+from .array_table import ArrayEntry, ArrayTable, ExecutorEntry, RowsEntry, UnwrittenOutput
 from .checkpoints import CheckpointPlan
 from .executors import bind_entries
 from .groups import GroupEntry
@@ -57,7 +57,9 @@ def pack(table: ArrayTable) -> TableImage:
     Raises:
         UnsupportedError: an array lies where no image can put it.
     """
-    entries = table.entries()
+    entries: dict[int, Any] = table.entries()
+    unwritten = {id: entry for id, entry in entries.items() if isinstance(entry, UnwrittenOutput)}
+    entries |= {id: entry.entry for id, entry in unwritten.items()}
     groups = [id for id, entry in entries.items() if isinstance(entry, GroupEntry)]
     if groups:
         raise UnsupportedError(
@@ -108,6 +110,7 @@ def pack(table: ArrayTable) -> TableImage:
     present = {id: image.add(entry.present.view(np.uint8)) for id, entry in datasets.items()}
     image.header.update(
         arrays=[[id, spans.row(entry.array), entry.read_only] for id, entry in arrays.items()],
+        unwritten=[[id, entry.executor] for id, entry in unwritten.items()],
         datasets=[[id, present[id], spans.row(entry.array)] for id, entry in datasets.items()],
         executors=rows,
         order=list(entries),
@@ -260,6 +263,8 @@ class _Maker:
                 None if streams is None else (streams.executor, streams.run, streams.drawn),
             )
             self._executors[id].executor.resume(progress)
+        for executor in {output.executor for output in header.unwritten}:
+            table.await_run(executor, [output.id for output in header.unwritten if output.executor == executor])
         table.steps = header.steps
         if header.profile is not None:
             table.start_profile().restore(header.profile)

@@ -98,10 +98,10 @@ class OperatorInstance:
         if call.on_device:
             arguments = {key: [_host(array) for array in arrays] for key, arrays in arguments.items()}
         for target, mark in call.marks.values():
+            # All of it: code that writes a part leaves the rest as it is, and a model has many callers.
+            target.fill(fill_value(target.dtype))
             if mark is not None:
                 mark.put()
-            else:
-                target.fill(fill_value(target.dtype))
         with self._local.inside(), self._described.definition.names():
             try:
                 result = getattr(self._operator, method)(**arguments)
@@ -212,7 +212,7 @@ class OperatorInstance:
         handles: list[Any] = []
         adding = [number for number, req in enumerate(call.context.req) if req == OpReq.ADD]
         for number, (array, spec) in enumerate(zip(call.outputs, call.context.call.outputs, strict=True)):
-            target = self._backend.empty(spec.shape, spec.dtype) if array is None else array
+            target = self._backend.zeros(spec.shape, spec.dtype) if array is None else array
             if not self._is_numpy:
                 handles.append(self._local.wrap(target))
             elif isinstance(target, np.ndarray):

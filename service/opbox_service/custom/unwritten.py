@@ -1,7 +1,8 @@
-"""Finds outputs that a user's operator has not written to, and fills them, so that no old memory is taken for a result.
+"""Finds outputs that a user's operator has not written to.
 
-Before a call a few elements get a pattern that no arithmetic makes, and after it those that still have it are put back.
-An output whose marks are all left was not written. Nothing is swept but what was not written.
+Before a call an output is filled (`fill_value`), so that no old memory is taken for a result. Then a few elements get a
+pattern that no arithmetic makes, and after the call those that still have it are put back. An output whose marks are
+all left was not written.
 """
 
 from __future__ import annotations
@@ -56,18 +57,15 @@ class Mark:
         self._bits[self._places] = self._pattern
 
     def take(self) -> bool:
-        """Remove the marks, after the user's code; True if that wrote nothing, and the output is filled now."""
+        """Remove the marks, after the user's code; True if that wrote nothing."""
         left = self._bits[self._places] == self._pattern
-        if left.all():
-            self._array[...] = fill_value(self._array.dtype)
-            return True
         if left.any():
             self._bits[self._places[left]] = self._before[left]
-        return False
+        return bool(left.all())
 
 
 def mark_of(array: Array) -> Mark | None:
-    """The marks for an output; None where it can have none: who calls fills it before each call."""
+    """The marks for an output; None where it can have none."""
     if not isinstance(array, np.ndarray) or array.dtype.name not in PATTERNS:
         return None
     return Mark(array) if array.size and array.flags.c_contiguous else None

@@ -21,10 +21,20 @@ def bytes_of(shape: tuple[int, ...], dtype: Any) -> int:
     return nbytes
 
 
-def allocate(backend: Backend, shape: tuple[int, ...], dtype: Any) -> Array:
-    """An uninitialised array; LimitError when the device has not enough memory."""
+def allocate(backend: Backend, shape: tuple[int, ...], dtype: Any, *, overwritten: bool = False) -> Array:
+    """An array of zeros.
+
+    Args:
+        backend: the device.
+        shape, dtype: of the array.
+        overwritten: whether the caller writes all of it, or drops it, before anybody can fetch, save or move it: then
+            it is uninitialised, and may contain another owner's values until it is written.
+
+    Raises:
+        LimitError: the device has not enough memory.
+    """
     try:
-        return backend.empty(shape, dtype)
+        return backend.empty(shape, dtype) if overwritten else backend.zeros(shape, dtype)
     except (MemoryError, ValueError, OverflowError):  # NumPy tells sizes past its limits by the latter two
         needed = bytes_of(shape, dtype)
         if not needed:

@@ -156,9 +156,9 @@ class CallForm:
             if outputs is None and len(call.outputs) == 1:
                 ((shape, dtype),) = call.outputs
                 # Who keeps it counts it, as with all small arrays (quota.MeteredBackend).
-                targets = [np.empty(shape, dtype) if call.tiny else allocate(backend, shape, dtype)]
+                targets = [np.empty(shape, dtype) if call.tiny else allocate(backend, shape, dtype, overwritten=True)]
             elif outputs is None:
-                targets = [allocate(backend, shape, dtype) for shape, dtype in call.outputs]
+                targets = [allocate(backend, shape, dtype, overwritten=True) for shape, dtype in call.outputs]
             else:
                 targets, shared, copies = call.into(inputs, outputs, backend)
         except LimitError as error:

@@ -90,9 +90,7 @@ def _with_zeros(plan: Plan, placed: PlacedArrays, step: Step, arrays: Sequence[A
 
 
 def _zeros(placed: PlacedArrays, spec: ArraySpec) -> Array:
-    array = allocate(placed.backend, spec.shape, spec.dtype)
-    array[...] = 0
-    return array
+    return allocate(placed.backend, spec.shape, spec.dtype)
 
 
 def _is_shown(step: Step, names: Mapping[Node, object] | None = None) -> bool:

@@ -131,7 +131,7 @@ class PreparedCall:
                 return self.spare.pop()
             except IndexError:
                 pass  # another thread has taken it
-        return tuple([allocate(backend, temp.planned, temp.dtype) for temp in self.kernel.temps])
+        return tuple([allocate(backend, temp.planned, temp.dtype, overwritten=True) for temp in self.kernel.temps])
 
     def into(
         self, inputs: Sequence[Array], outputs: Sequence[Array | None], backend: Backend
@@ -147,7 +147,7 @@ class PreparedCall:
         for k, (shape, dtype) in enumerate(self.outputs):
             target = outputs[k] if k < len(outputs) else None
             if target is None:
-                targets.append(allocate(backend, shape, dtype))
+                targets.append(allocate(backend, shape, dtype, overwritten=True))
                 continue
             own = target.base is None  # two arrays that have memory of their own share none
             touching = [
@@ -167,7 +167,7 @@ class PreparedCall:
                 targets.append(target)
                 shared.append((k, touching[0]))
             else:
-                targets.append(allocate(backend, shape, dtype))
+                targets.append(allocate(backend, shape, dtype, overwritten=True))
                 copies.append((k, target))
         return targets, tuple(shared), copies
 
