@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.contract.live import Live, Session, symbol, var
+from tests.contract.test_session_moves import bring_code
 from tests.poison import ENVIRONMENT, FRESH, shows_poison
 
 SIZE = 40_000
@@ -135,6 +136,23 @@ def test_outputs_of_a_restored_executor(server: Live) -> None:
     answer = again.run({"do": "forward", "executor": 11})
     assert answer.status == 200, answer.header
     np.testing.assert_array_equal(fetched(again, 25)[0], 4 * X)
+    for one in (session, again):
+        assert one.delete().status == 200
+
+
+def test_a_restored_output_has_no_values_after_a_move_either(server: Live) -> None:
+    session = bound(server, DOUBLE, "py", x=X)
+    saved = {"do": "checkpoint", "name": "moved", "arrays": {"x": 1}, "executors": [10]}
+    answer = session.run({"do": "forward", "executor": 10}, saved)
+    assert answer.status == 200, answer.header
+    again = server.session("py")
+    assert again.run({"do": "restore", "name": "moved"}).status == 200
+    brought = bring_code(again)
+    assert brought.status == 200, brought.header
+    refused = again.run({"do": "fetch", "id": 20, "as": "y"})
+    assert (refused.status, refused.error[:32]) == (409, "array 20: expected values, got a")
+    assert again.run({"do": "forward", "executor": 10}).status == 200
+    np.testing.assert_array_equal(fetched(again, 20)[0], 2 * X)
     for one in (session, again):
         assert one.delete().status == 200
 

@@ -69,6 +69,22 @@ class WritesInPlace(mx.operator.NumpyOp):
             in_grad[0][row] = out_grad[0][row]
 
 
+class WritesPart(mx.operator.NumpyOp):
+    def forward(self, in_data: Any, out_data: Any) -> None:
+        out_data[0][0] = in_data[0][0]
+
+    def backward(self, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any) -> None:
+        in_grad[0][0] = out_grad[0][0]
+
+
+class WritesPartOfArrays(mx.operator.NDArrayOp):
+    def forward(self, in_data: Any, out_data: Any) -> None:
+        out_data[0][1:2] = in_data[0][1:2]
+
+    def backward(self, out_grad: Any, in_data: Any, out_data: Any, in_grad: Any) -> None:
+        in_grad[0][1:2] = out_grad[0][1:2]
+
+
 @pytest.fixture(params=["embedded", "thread", "process"])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where the operators run: in this process, in the server's, or in a process for the session's code."""
@@ -153,6 +169,15 @@ def test_writes_in_place_count(place: str) -> None:
     assert (outputs[0][:, :100] == 1).all()
     assert (outputs[0][:, 100:] == np.arange(1, 601, dtype=np.float32).reshape(SHAPE)[:, 100:]).all()
     assert (grads["x"] == 1).all()
+
+
+def test_the_rest_of_an_output_that_is_written_in_part_is_zeros(place: str) -> None:
+    x, z = mx.sym.Variable("x"), mx.sym.Variable("z")
+    parts = [WritesPart()(data=stirred(x), name="first") * 1, WritesPartOfArrays()(data=stirred(z), name="second") * 1]
+    _, outputs, grads = heard_in(2, mx.sym.Group(parts), ("x", "z"))
+    for row, array in ((0, outputs[0]), (1, outputs[1]), (0, grads["x"]), (1, grads["z"])):
+        assert array[row].all()
+        assert not np.delete(array, row, axis=0).any()
 
 
 def test_a_call_by_itself(place: str) -> None:

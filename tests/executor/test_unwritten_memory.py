@@ -74,7 +74,7 @@ def test_the_memory_is_full_of_it(pattern: int) -> None:
         x = np.ones((8, 9), np.float32)
         backend = UnwipedBackend()
         case = next(case for case in all_cases() if case.op == "relu")
-        arrays = {name: x for name in graph_of(case).argument_names}
+        arrays = dict.fromkeys(graph_of(case).argument_names, x)
         executor = bind(graph_of(case), args=arrays, backend=backend, random=backend.random(0))
     for array in (small, large, executor.outputs[0].view(np.uint8), executor._arena):
         assert set(array.reshape(-1).tolist()) == {pattern}

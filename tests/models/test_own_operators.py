@@ -41,6 +41,19 @@ class TwiceProp(mx.operator.CustomOpProp):
         return Twice()
 
 
+class Part(mx.operator.CustomOp):
+    """The first row of x alone."""
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        out_data[0][0:1] = in_data[0][0:1]
+
+
+@mx.operator.register("publish_part")
+class PartProp(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, shapes, dtypes):
+        return Part()
+
+
 def network() -> mx.sym.Symbol:
     return mx.sym.Custom(mx.sym.Variable("data"), name="twice", op_type="publish_twice")
 
@@ -100,6 +113,19 @@ def test_it_runs_in_a_process_of_its_own(
     np.testing.assert_array_equal(output, 2 * X + 1)
     py.remove("twice")
     wait_until(lambda: not set(shared.code_workers()) - before)
+
+
+def test_no_caller_sees_values_of_another(
+    shared: Live, py: mx.serve.Client, bob: mx.serve.Client, ann: mx.serve.Client, tmp_path: Path
+) -> None:
+    """A forgetful operator writes a part of its output: the rest is zeros, and not what the last caller got there."""
+    graph = mx.sym.Custom(mx.sym.Variable("data") * 1, name="part", op_type="publish_part")
+    graph.save(str(tmp_path / "net-symbol.json"))
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    py.publish("part", {**files, "net.params": packed({})}, to="everyone")
+    for caller in (ann, bob):
+        (output,) = caller.model("py.part")(data=X + 1).values()
+        np.testing.assert_array_equal(output, np.stack([X[0] + 1, np.zeros(3, "f")]))
 
 
 def test_it_is_started_again(shared: Live, py: mx.serve.Client, bob: mx.serve.Client, files: dict[str, bytes]) -> None:
