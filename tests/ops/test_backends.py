@@ -33,6 +33,15 @@ def test_writing_into_every_second_column(backend: Backend) -> None:
     assert backend.get(wide).tolist() == [[1, 0, 1, 0]] * 2
 
 
+@pytest.mark.parametrize("nbytes", [1, 100, 5_000, 1 << 20, 40 << 20])
+def test_zeros_are_zeros_in_memory_that_had_other_values(backend: Backend, nbytes: int) -> None:
+    for _ in range(10):  # whichever block is taken next
+        backend.empty((nbytes,), np.uint8)[...] = 0xA5
+    wiped = backend.zeros((nbytes,), np.uint8)
+    assert wiped.shape == (nbytes,)
+    assert not backend.get(wiped).any()
+
+
 def test_a_view_of_an_arena(backend: Backend) -> None:
     arena = backend.empty((256,), np.uint8)
     view = backend.view(arena, 64, (2, 3), np.float32)
