@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opbox_protocol import wire
+from tests.contract.isolation import settings
 from tests.contract.live import Live, Session, symbol, var
 from tests.contract.test_session_moves import bring_code
+from tests.models.folders import perceptron, save
 from tests.poison import ENVIRONMENT, FRESH, shows_poison
 
 SIZE = 40_000
@@ -28,7 +31,9 @@ DOUBLE = symbol(var("x"), ("_mul_scalar", "y", {"scalar": "2"}, [0]))
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server in whose processes fresh and freed memory is full of a pattern."""
     folder = tmp_path_factory.mktemp("poisoned")
-    live = Live(request.param, folder, OPBOX_STATE_DIR=str(folder / "state"), **ENVIRONMENT)
+    save(folder / "models" / "plain", *perceptron())
+    places = {"OPBOX_STATE_DIR": str(folder / "state"), "OPBOX_MODELS": str(folder / "models")}
+    live = Live(request.param, folder, OPBOX_TOKENS=settings()["OPBOX_TOKENS"], **places, **ENVIRONMENT)
     yield live
     assert live.stop() == 0
 
@@ -155,6 +160,60 @@ def test_a_restored_output_has_no_values_after_a_move_either(server: Live) -> No
     np.testing.assert_array_equal(fetched(again, 20)[0], 2 * X)
     for one in (session, again):
         assert one.delete().status == 200
+
+
+@pytest.mark.compiler
+def test_arrays_that_a_kernel_is_given(server: Live) -> None:
+    """A kernel reads an output that nothing has written, and writes one element of another array."""
+    source = """
+        extern "C" __global__ void part(const float *x, float *y) {
+            y[threadIdx.x] = threadIdx.x ? x[threadIdx.x] : 1;
+        }
+    """
+    session = bound(server, DOUBLE, "py", x=X)
+    answer = session.run(
+        {"do": "zeros", "ids": [30], "shape": [SIZE], "dtype": "float32"},
+        {"do": "compile", "id": 31, "kernel": "part", "source": source, "signature": "const float *x, float *y"},
+        {
+            "do": "launch",
+            "kernel": 31,
+            "args": [{"array": 20}, {"array": 30}],
+            "grid": [1, 1, 1],
+            "block": [1000, 1, 1],
+        },
+    )
+    assert answer.status == 200, answer.header
+    read, written = fetched(session, 20, 30)
+    assert not read.any()
+    assert written.tolist() == [1] + [0] * (SIZE - 1)
+    assert session.delete().status == 200
+
+
+def test_an_operator_that_failed_gives_nothing(server: Live) -> None:
+    session = server.session("bob")
+    put = [{"do": "put", "id": id, "tensor": name} for id, name in ((1, "x"), (2, "i"))]
+    take = {"do": "invoke", "op": "take", "attrs": {"mode": "raise"}, "inputs": [1, 2], "outputs": [3]}
+    failed = session.run(*put, take, x=X, i=np.full(SIZE, SIZE, np.float32))
+    assert failed.status == 422, failed.header
+    assert session.run({"do": "fetch", "id": 3, "as": "y"}).status == 404
+    assert session.delete().status == 200
+
+
+def test_calls_of_a_model(server: Live) -> None:
+    x = np.linspace(-1, 1, 4 * SIZE, dtype=np.float32).reshape(SIZE, 4)
+    tensors = {"infer": {"data": x}, "backward": {"data": x, "softmax_label": np.zeros(SIZE, np.float32)}}
+    for verb, names in (("infer", ["softmax_output", "fc1_output"]), ("infer", None), ("backward", None)):
+        head, buffers = wire.encode(
+            {} if names is None else {"outputs": [{"name": name} for name in names]}, tensors[verb], "inputs"
+        )
+        sent = {wire.HEADER_LENGTH: str(len(head))}
+        for owner in ("ann", "bob"):
+            answer = server.clients[owner].post(
+                f"/v2/models/plain/{verb}", content=b"".join([head, *buffers]), headers=sent
+            )
+            assert answer.status_code == 200, answer.text
+            assert len(answer.content) > 4 * SIZE
+            assert not shows_poison(answer.content)
 
 
 def test_an_output_that_its_operator_does_not_write(server: Live) -> None:

@@ -68,6 +68,7 @@ def test_inputs_and_outputs(server: Live, registered: Segment, x: np.ndarray, mo
     assert output["parameters"] == shared(size, at)
     assert (output["shape"], output["datatype"], "data" in output) == ([len(x), CLASSES], "FP32", False)
     values = np.ndarray((len(x), CLASSES), np.float32, registered.buf, 64 + at)
+    assert not any(registered.buf[64 + at + size : 64 + at + size + 40])  # what is behind the values stays as it was
     np.testing.assert_allclose(values[:3], expected(X), rtol=0, atol=ROUNDING)
     np.testing.assert_allclose(values[-1], expected(x[-1:])[0], rtol=0, atol=ROUNDING)
 
