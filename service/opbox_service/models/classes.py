@@ -37,7 +37,7 @@ def top_classes(
             f"output {name!r}: classification: expected numbers, got {values.dtype} of {values.shape}"
         )
     whole = values.dtype.kind in "iu"
-    numbers = values if whole else values.astype(np.float64)
+    numbers: np.ndarray[Any, Any] = values if whole else values.astype(np.float64)
     rows = numbers.reshape(len(numbers), -1) if numbers.ndim > 1 else numbers.reshape(1, -1)
     # An integer's complement falls as it rises, and never overflows.
     best = np.argsort(~rows if whole else -rows, axis=1, kind="stable")[:, :count]
