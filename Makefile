@@ -23,6 +23,7 @@ $(VENV)/.packages: constraints.txt $(foreach part,$(PARTS),$(part)/pyproject.tom
 	$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt --no-build-isolation \
 	  $(foreach part,$(PARTS),-e $(part))
 	@cd $(VENV)/lib && if [ -f libdnnl.so.3.2 ]; then for copy in libdnnl.so libdnnl.so.3; do ln -f libdnnl.so.3.2 $$copy; done; fi
+	@$(BIN)/python -m opbox_ops.cpu.description
 	@touch $@
 
 $(READY): $(VENV)/.packages requirements-dev.txt

@@ -4,7 +4,8 @@ set -eu
 folder=$1
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
-  echo "opbox needs Python 3.11 or later; '$python' is $("$python" --version 2>&1 || echo missing). Name another with PYTHON=..." >&2
+  echo "opbox needs Python 3.11 or later; '$python' is $("$python" --version 2>&1 || echo missing). Name another with" \
+    "PYTHON=..., or install it, on Debian with: apt-get install python3-venv" >&2
   exit 1
 }
 [ -x "$folder/bin/python" ] && "$folder/bin/python" -m pip --version >/dev/null 2>&1 && exit 0

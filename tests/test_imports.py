@@ -40,6 +40,7 @@ FOLDERS = {
 }
 """The same for files that are no tests, by their folder, and for the folder whose `conftest.py` marks its tests."""
 DISTRIBUTIONS = {
+    "PIL": "pillow",
     "cupy": "cupy-cuda13x",
     "cv2": "opencv-python-headless",
     "google.protobuf": "protobuf",

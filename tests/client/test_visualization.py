@@ -11,8 +11,10 @@ from typing import Any
 
 import nbformat
 import pytest
+import resvg_py
 from examples.networks import inception, lenet, lstm, resnet, vgg
 from nbclient import NotebookClient
+from PIL import ImageFont
 
 import opbox as mx
 from opbox.drawing import boxes, folding, network, png, svg
@@ -161,6 +163,7 @@ def test_boxes_stand_apart_and_edges_go_down(build: Callable[[], Any], shape: di
 
 
 @pytest.mark.usefixtures("embedded")
+@pytest.mark.usefixtures("font")
 def test_plot_network_takes_mxnets_arguments(tmp_path: Path) -> None:
     drawing = mx.viz.plot_network(
         small(),
@@ -189,30 +192,48 @@ def test_plot_network_takes_mxnets_arguments(tmp_path: Path) -> None:
     assert mx.viz.plot_network(small()).format == "pdf"
 
 
-def test_a_png_has_its_text_in_the_font_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    resvg = pytest.importorskip("resvg_py")
+@pytest.fixture
+def font(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A family that is the only one of the machine, as resvg sees it: its fonts are no matter of the tests."""
+    letters = ImageFont.load_default(12)
+    assert isinstance(letters, ImageFont.FreeTypeFont)
+    file = tmp_path / "font.ttf"
+    file.write_bytes(letters.font_bytes)
+    original = resvg_py.svg_to_bytes
+
+    def render(svg_string: str, **options: Any) -> bytes:
+        svg_string = svg_string.replace("'DejaVu Sans'", str(letters.getname()[0]))
+        return bytes(original(svg_string=svg_string, skip_system_fonts=True, font_files=[str(file)], **options))
+
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", render)
+    return "'DejaVu Sans'"
+
+
+def test_a_png_has_its_text_in_the_font_that_is_there(font: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drawing, rendered = mx.viz.plot_network(small()), list[str]()
     families = re.search(r"font-family:(.*?)\}", svg.svg(drawing._picture, png.FAMILIES))
     assert families is not None
     # All that many a machine has; resvg itself takes no other font for one that is missing.
-    assert "DejaVu Sans" in families[1]
-    original = resvg.svg_to_bytes
+    assert font in families[1]
+    original = resvg_py.svg_to_bytes
 
     def render(svg_string: str, **options: Any) -> bytes:
         rendered.append(svg_string)
         return bytes(original(svg_string=svg_string, **options))
 
     with monkeypatch.context() as patch:
-        patch.setattr(resvg, "svg_to_bytes", render)
+        patch.setattr(resvg_py, "svg_to_bytes", render)
         drawing.pipe("png")
     assert families[1] in rendered[-1]
-    # Where there are no fonts at all, who renders is told.
-    nothing = functools.partial(resvg.svg_to_bytes, skip_system_fonts=True)
-    monkeypatch.setattr(resvg, "svg_to_bytes", nothing)
+
+
+def test_a_png_on_a_machine_without_fonts_has_no_text_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = functools.partial(resvg_py.svg_to_bytes, skip_system_fonts=True)
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", nothing)
     with pytest.warns(
         UserWarning, match="png: expected one of the fonts .*, got none, so the picture has no text: install"
     ):
-        assert drawing.pipe("png").startswith(b"\x89PNG")
+        assert mx.viz.plot_network(small()).pipe("png").startswith(b"\x89PNG")
 
 
 def test_numbers_of_operators_are_said_right() -> None:

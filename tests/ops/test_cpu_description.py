@@ -55,6 +55,30 @@ def test_a_library_that_cannot_be_loaded(content: bytes, tmp_path: Path) -> None
     assert INSTALL in line
 
 
+@pytest.mark.parametrize("kernels", [True, False], ids=["with kernels", "without"])
+@needs_onednn
+def test_without_libgomp(kernels: bool, tmp_path: Path) -> None:
+    """oneDNN is linked with it, so that installing oneDNN again would change nothing."""
+    (tmp_path / "libgomp.so.1").touch()
+    incomplete, line = described(LD_LIBRARY_PATH=str(tmp_path), OPBOX_DISABLE="" if kernels else "c-kernels")
+    assert incomplete
+    uses = "oneDNN needs and kernels in C need for several threads" if kernels and has_compiler() else "oneDNN needs"
+    assert f"libgomp, which {uses}, is missing (on Debian: apt-get install libgomp1)" in line
+    assert "pip install" not in line
+
+
+def test_as_a_program_it_prints_what_is_missing_alone() -> None:
+    """`make demo` and `make test` end their installation with it."""
+    command = [sys.executable, "-m", "opbox_ops.cpu.description"]
+    for settings, expected in (
+        ({"OPBOX_ONEDNN": "/nowhere"}, "The CPU computes by "),
+        ({"OPBOX_COMPUTE_LEVEL": "reference"}, ""),
+    ):
+        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(expected)
+        assert bool(done.stdout) == bool(expected)
+
+
 def test_without_a_compiler(tmp_path: Path) -> None:
     incomplete, line = described(PATH=str(tmp_path))
     assert incomplete

@@ -117,7 +117,10 @@ def test_all_of_it_comes_back(state: Path, archive: Path, tmp_path: Path) -> Non
 
 def test_the_sums_are_those_of_sha256sum(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path / "by-hand", filter="data")
+        for member in tar:
+            path = tmp_path / "by-hand" / member.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(tar.extractfile(member).read())  # type: ignore[union-attr]
     done = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=tmp_path / "by-hand", check=False)
     assert done.returncode == 0
 

@@ -2,6 +2,9 @@
 
 oneDNN 3.2.0 (AVX-512) and kernels in C
 kernels in C and NumPy; oneDNN, which is faster, is missing: pip install …
+NumPy; libgomp, which oneDNN needs, is missing (on Debian: apt-get install libgomp1); …
+
+As a program it prints the line where something is missing, and nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ def cpu_description() -> CPUDescription:
         parts.append("kernels in C" if c_compiler.may_compile() else "kernels in C (formulas by NumPy: no C compiler)")
     if len(parts) < 2:
         parts.append("NumPy")
-    missing = [words for words in (_missing_onednn(), _missing_kernels(), _missing_threads()) if words]
+    missing = [words for words in (_missing_threads(), _missing_onednn(), _missing_kernels()) if words]
     return CPUDescription("; ".join([" and ".join(parts), *missing]), bool(missing))
 
 
 def _missing_onednn() -> str:
-    """Return what keeps oneDNN out, and what to install; empty where it is there, or is for other machines."""
-    if onednn.library() is not None or sys.platform != "linux" or platform.machine() != "x86_64":
+    """Return what keeps oneDNN out, and what to install; empty where that is libgomp alone, or it is not kept out."""
+    if not _lacks_onednn() or _onednn_lacks_libgomp():
         return ""
     reason = onednn.failure()
     state = f"cannot be loaded ({reason})" if reason else "is missing"
@@ -52,11 +55,25 @@ def _missing_onednn() -> str:
     return f"oneDNN, which is faster, {state}: {install}"
 
 
+def _lacks_onednn() -> bool:
+    """Return whether oneDNN is not there, on a machine that it is for."""
+    return onednn.library() is None and sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+def _onednn_lacks_libgomp() -> bool:
+    """Return whether oneDNN's file is there, and the library that it is linked with is not."""
+    return _lacks_onednn() and onednn.file() is not None and c_compiler.shared_threads() is None
+
+
 def _missing_threads() -> str:
-    """Return what keeps kernels in C in one thread; empty where nothing does."""
-    if not c_compiler.has_kernels() or c_compiler.shared_threads() is not None:
+    """Return what has no libgomp, and how to install it; empty where nothing needs it, or it is there."""
+    if c_compiler.shared_threads() is not None:
         return ""
-    return "libgomp, for several threads, is missing (on Debian: apt-get install libgomp1)"
+    uses = ["oneDNN needs"] if _onednn_lacks_libgomp() else []
+    uses += ["kernels in C need for several threads"] if c_compiler.has_kernels() else []
+    if not uses:
+        return ""
+    return f"libgomp, which {' and '.join(uses)}, is missing (on Debian: apt-get install libgomp1)"
 
 
 def _missing_kernels() -> str:
@@ -66,3 +83,7 @@ def _missing_kernels() -> str:
     if c_compiler.cache_folder() is None:
         return "kernels in C, which are faster, have no folder that is this user's alone: name one in OPBOX_CACHE_DIR"
     return f"kernels in C, which are faster, need {_COMPILER}"
+
+
+if __name__ == "__main__" and cpu_description().incomplete:
+    print(f"The CPU computes by {cpu_description().line}.")
