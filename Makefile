@@ -10,7 +10,7 @@ JOBS ?= 2
 PORT ?= 8000
 PARTS := protocol ops client service
 
-.PHONY: help perf-analyzer demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots test-cluster packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean haproxy
+.PHONY: help perf-analyzer demo test test-all test-processors fuzz attack soak schemas test-gpu-pretend test-torch kernels gpu-counts gpu-launches nvrtc cubins docs clients browser nginx test-page screenshots test-cluster packages pythons lint format conformance record bench bench-peers bench-serving serve schema gpu-check gpu-wheels image check-compose test-image clean haproxy test-bare
 
 help:  ## list these commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,7 +36,7 @@ demo: $(VENV)/.packages  ## start a server and train LeNet on handwritten digits
 # Many tests wait for a server or a deadline: three at once keep two cores busy.
 test: JOBS = 3
 test: $(READY)  ## run the tests that need neither MXNet nor a GPU, thinned by tests/slices.py (WHOLE=1: all)
-	OPBOX_TEST_SLICE=$(if $(WHOLE),,$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not packages and not browser and not cluster" $(ARGS)
+	OPBOX_TEST_SLICE=$(if $(WHOLE),,$(or $(OPBOX_TEST_SLICE),test)) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not conformance and not nvrtc and not compose and not image and not docs and not clients and not packages and not browser and not cluster and not bare" $(ARGS)
 
 NUMERIC := tests/ops tests/executor tests/training
 test-processors: $(READY)  ## run the tests of numbers with one thread, then as on a processor without AVX-512
@@ -45,7 +45,7 @@ test-processors: $(READY)  ## run the tests of numbers with one thread, then as 
 
 test-all: export OPBOX_TEST_SLICE =
 test-all:  ## run every suite of .ci/run as a whole; takes hours
-	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch \
+	for suite in test nvrtc test-gpu-pretend packages pythons check-compose docs clients schemas test-page test-torch test-bare \
 	  test-cluster test-processors; do \
 	  $(MAKE) $$suite WHOLE=1 || exit 1; done
 
@@ -157,6 +157,10 @@ test-cluster: $(VENV)/.cluster  ## run nodes of Ray on this machine: placement, 
 attack: $(READY)  ## attack a server in every known way, beside a user who trains: memory, times, that user's waits (OTHER=Python of another version)
 	$(BIN)/python -m tests.attack $(if $(OTHER),--python $(OTHER)) $(ARGS)
 
+test-bare: $(READY)  ## run README's commands on a minimal Debian as a user without rights; needs root (DEBIAN=trixie: another version)
+	@sh .ci/bare.sh $(DEBIAN)
+	DEBIAN=$(DEBIAN) $(BIN)/python -m pytest -n 0 -m bare tests/bare $(ARGS)
+
 soak: $(READY)  ## run 20,000 training steps and 200,000 forwards, and a model under load with 10 minutes of reloads
 	OPBOX_SOAK=$(or $(STEPS),20000) $(BIN)/python -m pytest -n 0 -s tests/faults tests/models -k long_use $(ARGS)
 
@@ -266,4 +270,4 @@ test-image: $(READY)  ## build the image (VARIANT, COMPILER), start it, train wi
 	VARIANT=$(VARIANT) COMPILER=$(COMPILER) $(BIN)/python -m pytest -m image tests/docker $(ARGS)
 
 clean:  ## remove the virtual environments and build outputs
-	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .clients .haproxy .nginx .perf-analyzer .prometheus .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)
+	rm -rf $(VENV) .venv-3* $(ORACLE) $(TENSORS) .bare .clients .haproxy .nginx .perf-analyzer .prometheus .wheels build dist $(foreach part,$(PARTS),$(part)/build $(part)/*.egg-info)

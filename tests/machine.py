@@ -6,6 +6,7 @@ A kernel is never asked whether it works: one that does not compile, or a oneDNN
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import logging
 import os
 import platform
@@ -24,11 +25,13 @@ __all__ = [
     "has_avx512_words",
     "has_compiler",
     "has_half_type",
+    "has_libgomp",
     "has_matrix_unit",
     "has_onednn",
     "multiplies_bfloat16",
     "needs_avx512_words",
     "needs_compiler",
+    "needs_libgomp",
     "needs_matrix_unit",
     "needs_onednn",
     "needs_vectors",
@@ -47,9 +50,15 @@ def has_vector_kernels() -> bool:
     return has_compiler() and processor.has_vectors()
 
 
+@cache
+def has_libgomp() -> bool:
+    """Return whether this machine has libgomp, which is looked for without loading it: how it is loaded is tested."""
+    return ctypes.util.find_library("gomp") is not None
+
+
 def has_onednn() -> bool:
-    """Return whether the distributions bring oneDNN for this platform."""
-    return sys.platform == "linux" and platform.machine() == "x86_64"
+    """Return whether the distributions bring oneDNN for this platform, and what it is linked with is there."""
+    return sys.platform == "linux" and platform.machine() == "x86_64" and has_libgomp()
 
 
 def has_avx512_core() -> bool:
@@ -95,7 +104,8 @@ needs_avx512_words = pytest.mark.skipif(
     not has_avx512_words(), reason="no C compiler, or a processor without AVX-512 for words"
 )
 needs_matrix_unit = pytest.mark.skipif(not has_matrix_unit(), reason="no matrix unit, or no C compiler")
-needs_onednn = pytest.mark.skipif(not has_onednn(), reason="oneDNN is there for Linux on x86-64")
+needs_libgomp = pytest.mark.skipif(not has_libgomp(), reason="no libgomp (on Debian: apt-get install libgomp1)")
+needs_onednn = pytest.mark.skipif(not has_onednn(), reason="oneDNN is there for Linux on x86-64 with libgomp")
 
 
 class CompileErrors(logging.Handler):

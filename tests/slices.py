@@ -220,6 +220,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "check-compose": {},
     "test-torch": {},
     "test-cluster": {},
+    "test-bare": {},
 }
 """By suite: the beginnings of tests' names, and how those are thinned; all others run. The longest beginning holds."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opbox_ops.cpu.onednn.library import PACKAGE, VERSION
-from tests.machine import has_compiler, needs_compiler, needs_onednn
+from tests.machine import has_compiler, needs_compiler, needs_libgomp, needs_onednn
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "from opbox_ops.cpu.description import cpu_description as d; print(d().incomplete, d().line)"
@@ -92,6 +92,7 @@ def test_without_a_folder() -> None:
     assert "OPBOX_CACHE_DIR" in line
 
 
+@needs_libgomp
 @pytest.mark.parametrize("setting", [{"OPBOX_DISABLE": "c-kernels"}, {"OPBOX_COMPUTE_LEVEL": "reference"}], ids=str)
 def test_what_the_user_switched_off_is_not_missing(setting: dict[str, str]) -> None:
     incomplete, line = described(**setting)

@@ -27,7 +27,7 @@ from opbox_ops.cpu.runtime.gomp_threads import MAX_ROUNDS, MIN_ROUNDS, SPINS, ro
 from tests.cases import all_cases
 from tests.cases.case import Case
 from tests.cases.values import is_float
-from tests.machine import needs_vectors
+from tests.machine import needs_onednn, needs_vectors
 
 from . import test_operator_table as table
 
@@ -91,6 +91,7 @@ def chosen(dtype: str, samples: int = 2) -> str:
     return registry.get("Convolution").choose(parsed("Convolution", CONVOLUTION), call).level
 
 
+@needs_onednn
 def test_onednn_takes_what_it_has() -> None:
     """float32 always; float64 and arrays without elements never."""
     assert library() is not None, "install onednn-cpu-gomp (make test does)"
