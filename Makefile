@@ -180,8 +180,8 @@ packages: $(VENV)/.packaging  ## build the four distributions into dist, and che
 	$(BIN)/python .ci/packages.py build/packages \
 	  "Homepage=$(HOMEPAGE)" "Documentation=$(DOCUMENTATION)" "Source=$(SOURCE)" "Changelog=$(CHANGELOG)"
 	for part in $(PARTS); do $(BIN)/python -m build -q --outdir dist build/packages/$$part || exit 1; done
-	for wheel in dist/opbox_ops-*-linux_*.whl; do [ ! -e "$$wheel" ] || { PATH=$(CURDIR)/$(BIN):$$PATH \
-	  $(BIN)/python -m auditwheel repair --plat manylinux_2_17_x86_64 --wheel-dir dist "$$wheel" && rm "$$wheel"; } || exit 1; done
+	for wheel in dist/opbox_ops-*-linux_*.whl; do [ ! -e "$$wheel" ] || { export PATH=$(CURDIR)/$(BIN):$$PATH; \
+	  $(BIN)/python .ci/bundle_libgomp.py "$$wheel" && $(BIN)/python -m auditwheel repair --plat manylinux_2_17_x86_64 --wheel-dir dist "$$wheel" && rm "$$wheel"; } || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python -m pytest -m packages tests/packages $(ARGS)
 

@@ -154,16 +154,17 @@ def test_inference_is_the_same_and_takes_no_more_memory(case):
     assert fused.memory.arena_bytes <= plain.memory.arena_bytes + temporaries
 
 
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_numbers_of_16_bits_flow_in_one_sweep_to_numpys_bits_in_c_too(dtype, monkeypatch):
+def test_numbers_of_16_bits_flow_in_one_sweep_to_numpys_bits_in_c_too(dtype, train, monkeypatch):
     symbol, shapes = gates()
     outs = []
     for mode in ("0", "now"):
         set_c_kernels(monkeypatch, mode)
-        executor, grads = compiled(symbol, shapes, PASSES, dtype=dtype)
-        run(executor)
+        executor, grads = compiled(symbol, shapes, PASSES, dtype=dtype, train=train)
+        run(executor, train=train)
         outs.append([*(out.astype("f4") for out in executor.outputs), *(g.astype("f4") for g in grads.values())])
-        assert len(executor.plan.steps) < len(compiled(symbol, shapes, WITHOUT, dtype=dtype)[0].plan.steps)
+        assert len(executor.plan.steps) < len(compiled(symbol, shapes, WITHOUT, dtype=dtype, train=train)[0].plan.steps)
     for by_numpy, in_c in zip(*outs, strict=True):
         np.testing.assert_array_equal(by_numpy, in_c)
 

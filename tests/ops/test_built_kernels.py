@@ -95,7 +95,7 @@ def test_a_library_of_other_sources_is_not_used_and_a_log_says_so(
 @pytest.mark.parametrize("file", ["libnowhere.so.1", "libc.so.6"], ids=["none", "of other functions"])
 def test_without_libgomp_there_are_no_threads(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
-    assert gomp_threads.load_threads(lambda: 1000, file) is None
+    assert gomp_threads.load_threads(lambda: 1000, (file,)) is None
 
 
 def test_a_symbol_names_its_text() -> None:

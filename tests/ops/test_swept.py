@@ -126,17 +126,19 @@ def test_targets_may_be_the_memory_of_arrays(monkeypatch: pytest.MonkeyPatch) ->
         np.testing.assert_array_equal(by_numpy, by_kernel)
 
 
+PARTS = 3
+"""In as many parts threads are tested: each compiles kernels for a third of the formulas, and has one of `SINGLE`."""
 THREADS_SCRIPT = """
 import sys
 import numpy as np
 from opbox_ops.expression import c_source, swept
-from tests.ops.test_swept import FORMULAS, SINGLE, NAMES, PARAMETERS, SHAPES, kernel_of, values
+from tests.ops.test_swept import FORMULAS, SINGLE, NAMES, PARAMETERS, PARTS, SHAPES, kernel_of, values
 from opbox_ops.expression.language import Expression
 from opbox_ops.expression.pointwise import Pointwise
 
 c_source.THREADED = swept.THREADED = 1
 singles = 0
-for text in (*FORMULAS, *SINGLE):
+for text in (*FORMULAS, *SINGLE)[int(sys.argv[2])::PARTS]:
     formulas = Pointwise(NAMES, (Expression(text, NAMES, tuple(PARAMETERS)),)).with_numbers(PARAMETERS)
     for shapes in (*SHAPES, ((2, 33),) * 4, ((65,),) * 4, ((2, 1, 3, 40), (3, 40), (2, 5, 1, 1), (2, 5, 3, 40))):
         arrays = [values(shape, sys.argv[1], 7 * k) for k, shape in enumerate(shapes[:3])]
@@ -152,8 +154,9 @@ sys.stderr.write(f"{singles} by kernels")
 
 @needs_compiler
 @needs_onednn
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("dtype", ["f4", "f2"])
-def test_threads_give_the_bits_of_one(folder: Path, dtype: str) -> None:
+def test_threads_give_the_bits_of_one(folder: Path, dtype: str, part: int) -> None:
     """With one thread, with two, with more than there are rows, and by NumPy; libgomp reads the number at its start.
 
     Of float16 a single step is a kernel's in one thread too.
@@ -162,7 +165,7 @@ def test_threads_give_the_bits_of_one(folder: Path, dtype: str) -> None:
     for mode, threads in (("0", 1), ("now", 1), ("now", 2), ("now", 7)):
         kernels = {"OPBOX_DISABLE": "c-kernels"} if mode == "0" else {"OPBOX_C_KERNELS": mode}
         settings = {**kernels, "OMP_NUM_THREADS": str(threads), "OPBOX_CACHE_DIR": str(folder)}
-        command = [sys.executable, "-c", THREADS_SCRIPT, dtype]
+        command = [sys.executable, "-c", THREADS_SCRIPT, dtype, str(part)]
         root = Path(__file__).parents[2]
         done = subprocess.run(
             command, env={**os.environ, **settings}, cwd=root, capture_output=True, text=True, check=True

@@ -39,6 +39,7 @@ def test_the_wheel_is_for_old_systems_and_has_each_library() -> None:
     assert "manylinux_2_17_x86_64" in wheel.name
     files = zipfile.ZipFile(wheel).namelist()
     assert {Path(file).name for file in files if file.endswith(".so")} == {one.file for one in INSTRUCTION_SETS}
+    assert {Path(file).name for file in files if "/libgomp/" in file} == {"libgomp.so.1", "LICENSE"}
     assert not [file for file in files if ".libs/" in file], "libraries that auditwheel has put in"
 
 
@@ -139,6 +140,25 @@ def test_kernels_compute_without_a_compiler(python: str, tmp_path: Path) -> None
         assert set(names.split()) >= COUNTED
         assert any(name.startswith("opbox_winograd") for name in names.split())
         assert not (tmp_path / "cache" / "kernels").exists() or not list((tmp_path / "cache" / "kernels").iterdir())
+
+
+def test_a_machine_without_libgomp_has_that_of_the_wheel(python: str, tmp_path: Path) -> None:
+    """oneDNN is loaded, and kernels have threads; the machine's own library is hidden by a file that is none."""
+    (tmp_path / "libgomp.so.1").touch()
+    script = (
+        "from opbox_ops.cpu.description import cpu_description; from opbox_ops.cpu.onednn.library import library; "
+        "from opbox_ops.cpu.runtime import c_compiler; print(library() is not None, c_compiler.thread_count()); "
+        "print(cpu_description().line); print([line for line in open('/proc/self/maps') if 'libgomp.so' in line][0])"
+    )
+    settings = {"LD_LIBRARY_PATH": str(tmp_path), "OMP_NUM_THREADS": "3"}
+    done = subprocess.run(
+        [python, "-c", script], cwd="/", env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    state, line, mapped, *_ = done.stdout.splitlines()
+    assert state == f"{has_onednn()} 3"
+    assert "libgomp" not in line
+    assert str(Path(python).parents[1]) in mapped
 
 
 # Imported by the process that runs a session's code, which compiles nothing.

@@ -338,6 +338,7 @@ class _Attempt(NamedTuple):
 
 @cache
 def _attempt() -> _Attempt:
+    c_compiler.shared_threads()  # libgomp, which oneDNN is linked with, and which perhaps only opbox's wheel has
     failure = ""
     for path in _candidates():
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from .kernel_text import kernel_text
 
@@ -22,6 +23,9 @@ _COUNT = 1000
 PAUSES = kernel_text("pauses.c")
 """What a thread of libgomp's does in a round, beside looking for work."""
 _FILE = "libgomp.so.1"
+_BUNDLED = Path(__file__).parents[1] / "libgomp" / _FILE
+"""The library that a wheel brings, for machines that have none. Once it is loaded, it is what others that are linked
+with this name get."""
 _SOFT_PAUSE = 1
 """`omp_pause_soft`."""
 
@@ -51,20 +55,22 @@ def _nanoseconds(pauses: Callable[[int], object]) -> int:
     return time.perf_counter_ns() - start
 
 
-def load_threads(spins: Callable[[], int], file: str = _FILE) -> Threads | None:
-    """Return libgomp's functions, loaded where the process has not loaded it; None where the machine has no libgomp.
+def load_threads(spins: Callable[[], int], files: Sequence[str] = (_FILE, str(_BUNDLED))) -> Threads | None:
+    """Return libgomp's functions, loaded where the process has not loaded it; None where there is no libgomp.
 
     Args:
         spins: as for `bounded_spinning`.
-        file: the library's file.
+        files: the library's files, of which the first is taken that can be loaded.
     """
-    try:
-        with bounded_spinning(spins):
-            libgomp = ctypes.CDLL(file)
-        functions = [getattr(libgomp, name) for name in _FUNCTIONS]
-    except (OSError, AttributeError):  # not there, or a library of other functions
-        return None
-    return Threads(*[ctypes.cast(function, ctypes.c_void_p).value for function in functions])
+    for file in files:
+        try:
+            with bounded_spinning(spins):
+                libgomp = ctypes.CDLL(file)
+            functions = [getattr(libgomp, name) for name in _FUNCTIONS]
+        except (OSError, AttributeError):  # not there, or a library of other functions
+            continue
+        return Threads(*[ctypes.cast(function, ctypes.c_void_p).value for function in functions])
+    return None
 
 
 @contextmanager
