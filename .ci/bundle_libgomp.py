@@ -7,8 +7,6 @@ back, by which oneDNN asks for it. It is under the GNU GPL 3 with GCC's exceptio
 the address of its sources go with it.
 """
 
-import shutil
-import subprocess
 import sys
 from importlib.metadata import distribution
 from pathlib import Path
@@ -31,8 +29,10 @@ def bundle(wheel: Path) -> None:
     with InWheelCtx(wheel, wheel) as context:
         folder = Path(context.name) / FOLDER
         folder.mkdir()
-        shutil.copy(library, folder / NAME)
-        subprocess.run(["patchelf", "--set-soname", NAME, folder / NAME], check=True)
+        own, usual = library.name.encode() + b"\0", NAME.encode() + b"\0"
+        content = library.read_bytes()
+        assert content.count(own) == 1, f"{library}: expected its own name in it once"
+        (folder / NAME).write_bytes(content.replace(own, usual.ljust(len(own), b"\0")))
         words = notice[notice.index(NOTICE) :]
         (folder / "LICENSE").write_text(words.replace("scikit_learn.libs/libgomp*.so*", str(FOLDER / NAME)), "utf-8")
 

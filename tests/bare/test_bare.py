@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / ".bare" / f"{os.environ.get('DEBIAN') or 'bookworm'}.tar"
 LIBGOMP = "is missing (on Debian: apt-get install libgomp1)"
 SLICE = (
-    "tests/test_imports.py tests/ops/test_levels.py tests/ops/test_cpu_description.py tests/service/test_backup.py "
+    "tests/test_imports.py tests/ops/test_cpu_description.py tests/service/test_backup.py "
+    "tests/ops/test_levels.py::test_onednn_takes_what_it_has tests/ops/test_levels.py::test_threads_spin_for_a_time "
     "tests/service/test_walls.py tests/client/test_visualization.py tests/client/test_own_server.py "
     "tests/contract/test_sessions.py tests/protocol/test_shared_threads.py"
 )

@@ -39,7 +39,10 @@ def test_the_wheel_is_for_old_systems_and_has_each_library() -> None:
     assert "manylinux_2_17_x86_64" in wheel.name
     files = zipfile.ZipFile(wheel).namelist()
     assert {Path(file).name for file in files if file.endswith(".so")} == {one.file for one in INSTRUCTION_SETS}
-    assert {Path(file).name for file in files if "/libgomp/" in file} == {"libgomp.so.1", "LICENSE"}
+    assert {file.rpartition("/libgomp/")[2] for file in files if "/libgomp/" in file} - {""} == {
+        "libgomp.so.1",
+        "LICENSE",
+    }
     assert not [file for file in files if ".libs/" in file], "libraries that auditwheel has put in"
 
 
