@@ -21,5 +21,6 @@ mkdir -p .machine
 # No chroot: in one, nobody may have user namespaces, which the walls around users'"'"' code are made of.
 pivot_root . .machine
 umount -l /.machine
-exec setpriv --reuid="$user" --regid="$user" --clear-groups bash -c "$command"
+# Not by exec: who takes another user loses the signal by which --kill-child ends all these processes.
+setpriv --reuid="$user" --regid="$user" --clear-groups bash -c "$command"
 ' sh "$@"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 ENTER = Path(__file__).with_name("enter.sh")
 HOME = "/home/newcomer"
 USER, SUPERUSER = 61234, 0
-"""Numbers of users. The first is nobody's on this machine: the limit on processes for code counts all that a user has."""
+"""Numbers of users. The first is nobody's on this machine: a limit on processes counts all that a user has."""
 
 
 @dataclass
