@@ -10,7 +10,7 @@ import sys
 
 from .settings import Settings
 
-__all__ = ["allow_open_files", "listen", "notify"]
+__all__ = ["allow_open_files", "bind", "listen", "notify"]
 
 FIRST_FD = 3
 """Number of the first descriptor that systemd passes (sd_listen_fds)."""
@@ -31,23 +31,32 @@ def listen(settings: Settings) -> tuple[socket.socket, bool]:
         os.environ.pop(name, None)  # they are not for the workers
     if passed:
         return _activated(passed), True
+    try:
+        sock = bind(settings.host, settings.port, settings.reuse_port)
+    except OSError as error:
+        raise SystemExit(f"opbox serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+    return sock, settings.reuse_port
+
+
+def bind(host: str, port: int, reuse_port: bool) -> socket.socket:
+    """A TCP socket that is bound to an address; OSError where it cannot be had."""
     family = socket.AF_INET
     try:
-        if ipaddress.ip_address(settings.host).version == 6:
+        if ipaddress.ip_address(host).version == 6:
             family = socket.AF_INET6
     except ValueError:
-        family = socket.getaddrinfo(settings.host, settings.port)[0][0]
+        family = socket.getaddrinfo(host, port)[0][0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if settings.reuse_port:
+    if reuse_port:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        sock.bind((settings.host, settings.port))
-    except OSError as error:
+        sock.bind((host, port))
+    except OSError:
         sock.close()
-        raise SystemExit(f"opbox serve: cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+        raise
     sock.set_inheritable(False)
-    return sock, settings.reuse_port
+    return sock
 
 
 def _activated(number: int) -> socket.socket:

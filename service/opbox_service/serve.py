@@ -137,7 +137,10 @@ class Server(uvicorn.Server):
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a signal."""
         tune_allocator()
-        self.connections.lower(allow_open_files(self.settings.max_connections))
+        listeners = [self.connections] + ([] if self._grpc is None else [self._grpc.connections])
+        allowed = allow_open_files(len(listeners) * self.settings.max_connections)
+        for connections in listeners:
+            connections.lower(allowed // len(listeners))
         super().run(sockets=sockets or [self.socket])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

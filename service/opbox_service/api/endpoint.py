@@ -61,7 +61,7 @@ from .sending import (
     takes_gzip,
 )
 
-__all__ = ["Endpoint"]
+__all__ = ["Bodies", "Endpoint"]
 
 WATCHED_S = 0.05
 """Seconds after which the server checks whether the client is still connected."""
@@ -164,7 +164,7 @@ class Endpoint:
             urgency = _URGENCY.search(headers[b"priority"]) if b"priority" in headers else None
             request.interactive = (account.urgency if urgency is None else int(urgency[1])) <= USUAL_URGENCY
             into = scope.get("extensions", {}).get(RECEIVE_INTO, receive_into)
-            body = _Bodies(self, identity.owner, account.buffer_bytes)
+            body = self.bodies(identity.owner)
             take = body.take
             later = None if name is None else Later(context, name, wait_of(headers), send, self._settings.stall_s)
             try:
@@ -188,7 +188,7 @@ class Endpoint:
                             quick = self._quick_answer(request) if may_be else None
                             response = await self._call(request, receive, later) if quick is None else quick
                     finally:
-                        self.count(identity.owner, -body.counted)
+                        body.release()
             except MXNetError:
                 if later is None or not await later.end():
                     raise
@@ -239,6 +239,10 @@ class Endpoint:
             self.count(identity.owner, -size)
             response.release()
 
+    def bodies(self, owner: str) -> Bodies:
+        """Counts bytes of an owner's that are not in memory yet."""
+        return Bodies(self, owner, self._books.accounts.of(owner).buffer_bytes)
+
     def count(self, owner: str, nbytes: int) -> None:
         """Add `nbytes` (or subtract, if negative) to an owner's bodies and unread answers."""
         if nbytes:
@@ -277,12 +281,12 @@ class Endpoint:
         account, weight = self._books.accounts.of(owner), context.identity.weight
         request.weight = account.weight if weight is None else weight
         request.interactive = account.urgency <= USUAL_URGENCY
-        body = _Bodies(self, owner, account.buffer_bytes)
+        body = self.bodies(owner)
         body.take(length)
         try:
             content = request.body = await receive_small(receive, length)
         finally:
-            self.count(owner, -body.counted)
+            body.release()
         context.whole, context.since, context.received = True, time.perf_counter(), length
         request.header_length, request.binary = head, True
         request.model = self._server.served_models.find(request)
@@ -310,7 +314,7 @@ class Endpoint:
         part: BodyPart,
         receive: Receive,
         into: Callable[[memoryview, Receive], Awaitable[None]],
-        bytes_of_request: _Bodies,
+        bytes_of_request: Bodies,
         packed: str | None,
         later: Later,
     ) -> RawResponse:
@@ -443,7 +447,7 @@ class Endpoint:
         return self._server.served_models.using(request)
 
 
-class _Bodies:
+class Bodies:
     """Counts a request's body as its owner's.
 
     Args:
@@ -495,6 +499,11 @@ class _Bodies:
             )
         endpoint.count(self._owner, nbytes)
         self.counted += nbytes
+
+    def release(self) -> None:
+        """Count the bytes no more. Calling it twice is safe."""
+        counted, self.counted = self.counted, 0
+        self._endpoint.count(self._owner, -counted)
 
 
 def _replayed(content: bytes, receive: Receive) -> Receive:

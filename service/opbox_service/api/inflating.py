@@ -11,7 +11,7 @@ from ..buffers import INLINE, Lease
 from .encodings import WINDOW_BITS, in_thread
 from .receiving import copy
 
-__all__ = ["inflate"]
+__all__ = ["InflateStream", "inflate"]
 
 PIECE = 1 << 20
 """Maximum bytes of content that a thread makes before the owner's quota is asked for them."""
@@ -35,7 +35,7 @@ async def inflate(
         WireError: the body is broken off, damaged, or has bytes behind its stream.
         LimitError: the content is larger than `limit`.
     """
-    stream = _Stream(body, coding)
+    stream = InflateStream(body, coding)
     content = lease(min(limit, max(2 * INLINE, 4 * len(body))))
     size = 0
     try:
@@ -62,7 +62,7 @@ async def inflate(
     return content
 
 
-class _Stream:
+class InflateStream:
     """A compressed body, read from its beginning to its end."""
 
     def __init__(self, body: memoryview | bytes, coding: str) -> None:

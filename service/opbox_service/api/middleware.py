@@ -25,7 +25,7 @@ from ..routes.page import TAG as PAGE
 from ..routes.route import Route, RouteTable
 from ..settings import Settings
 from .caller import Identity
-from .endpoint import Endpoint
+from .endpoint import Bodies, Endpoint
 from .hosts import Hosts
 from .http_protocol import SEND_WHOLE
 from .identity import Tokens
@@ -200,6 +200,9 @@ class Middleware:
                 permit(context.identity, route)
         if context.last and scope["method"] in NEW_WORK:
             raise NotReadyError("the server is stopping: try again when it, or the one in its place, is ready")
+        if route is not None and route.probe:
+            await self._endpoint(scope, receive, send)
+            return
         owner = context.identity.owner
         self.admit(owner)
         try:
@@ -230,6 +233,10 @@ class Middleware:
         """
         identity = self._tokens.at_once(authorization)
         return await self._tokens.find(authorization, address) if identity is None else identity
+
+    def bodies(self, owner: str) -> Bodies:
+        """Counts bytes of an owner's messages among those of bodies."""
+        return self._endpoint.bodies(owner)
 
     def admit(self, owner: str) -> None:
         """Count an owner's request as being answered, until `leave`.

@@ -23,9 +23,7 @@ class Certificate:
         settings: name their files.
 
     Attributes:
-        context: for connections; it has the newest certificate.
-        pem: the texts of the newest key and certificate; the key is encrypted where its file is.
-        password: of the key; empty where there is none.
+        context, http2_context: for connections of HTTP/1.1 and HTTP/2; they have the newest certificate.
 
     Raises:
         BadRequestError: a file cannot be read, or the two do not belong together; one sentence.
@@ -37,11 +35,11 @@ class Certificate:
             raise BadRequestError("ssl_certfile: expected the certificate of ssl_keyfile, got none: name its file")
         self._certificate, self._key = certificate, key
         password = settings.ssl_keyfile_password
-        self.password = "" if password is None else password.get_secret_value()
+        self._password = "" if password is None else password.get_secret_value()
         self._dates = self._read_dates()
-        self.context = _context()
+        self.context, self.http2_context = _context(), _context("h2")
         self._load(self.context)
-        self.pem = self._read_pem()
+        self._load(self.http2_context)
 
     @classmethod
     def of(cls, settings: Settings) -> Certificate | None:
@@ -59,14 +57,11 @@ class Certificate:
         try:
             self._load(_context())  # a context that fails halfway has a certificate without its key
             self._load(self.context)
-            self.pem = self._read_pem()
+            self._load(self.http2_context)
         except (BadRequestError, OSError) as error:
             _log.error("certificate", error=str(error))
         else:
             _log.info("certificate read again", file=str(self._certificate))
-
-    def _read_pem(self) -> tuple[bytes, bytes]:
-        return (self._key or self._certificate).read_bytes(), self._certificate.read_bytes()
 
     def _read_dates(self) -> tuple[int, ...]:
         """When the files were changed; 0 for one that is not there."""
@@ -83,7 +78,7 @@ class Certificate:
                 ) from None
         try:
             # Without a password of its own OpenSSL would ask for one at the terminal.
-            context.load_cert_chain(self._certificate, self._key, lambda: self.password)
+            context.load_cert_chain(self._certificate, self._key, lambda: self._password)
         except ssl.SSLError as error:
             raise BadRequestError(self._problem(error)) from None
 
@@ -96,7 +91,7 @@ class Certificate:
             )
         if b"ENCRYPTED" in key.read_bytes():
             return (
-                f"ssl_keyfile_password: expected the password of {key}, got {'another' if self.password else 'none'}: "
+                f"ssl_keyfile_password: expected the password of {key}, got {'another' if self._password else 'none'}: "
                 "set OPBOX_SSL_KEYFILE_PASSWORD"
             )
         try:
@@ -108,11 +103,11 @@ class Certificate:
         )
 
 
-def _context() -> ssl.SSLContext:
+def _context(protocol: str = "http/1.1") -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION  # each costs the server more than the client
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     return context
 
 

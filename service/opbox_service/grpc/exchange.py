@@ -7,7 +7,7 @@ limits, metrics, logs and request ids are the same for both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,16 +21,17 @@ from ..api.http_protocol import RECEIVE_INTO
 from ..api.middleware import Middleware
 from ..api.request_context import FORWARDED, ForwardedRequest, Receive, RequestContext
 from ..carriers import RawResponse
+from .call import GrpcCall, Message
 from .methods import Method, RestRequest
 
-__all__ = ["LARGE", "Caller", "GrpcExchange"]
+__all__ = ["Caller", "GrpcExchange"]
 
 LARGE = 1 << 20
-"""Bytes from which on a message is read, copied and written by a thread, so that others have their turn."""
+"""Bytes from which on a message is copied by a thread, so that others have their turn."""
 _leaving: set[asyncio.Task[None]] = set()
 """The requests whose clients have gone, until they end."""
 _HEADER_LENGTH = HEADER_LENGTH.lower().encode()
-_FROM_METADATA = ("authorization", "priority", "traceparent", "tracestate", "x-request-id")
+_FROM_METADATA = (b"authorization", b"priority", b"traceparent", b"tracestate", b"x-request-id")
 """The metadata of a call that mean what the headers of these names do."""
 _BACK = (b"retry-after", b"opbox-calls-before", b"opbox-wait")
 """The headers of an error that its call's metadata have too."""
@@ -50,16 +51,10 @@ class Caller(NamedTuple):
     authorization: bytes | None
 
     @classmethod
-    def of(cls, metadata: Sequence[tuple[str, str | bytes]] | None, peer: str) -> Caller:
-        """The caller of a call with these metadata, whose peer is as gRPC writes it: `ipv4:127.0.0.1:4711`."""
-        headers = [
-            (key.encode(), value.encode() if isinstance(value, str) else bytes(value))
-            for key, value in metadata or ()
-            if key in _FROM_METADATA
-        ]
-        kind, _, place = peer.partition(":")
-        address = place.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind in ("ipv4", "ipv6") else ""
-        return cls(headers, address.strip("[]"), dict(headers).get(b"authorization"))
+    def of(cls, call: GrpcCall) -> Caller:
+        """The caller of a call."""
+        headers = [(key, value) for key, value in call.metadata if key in _FROM_METADATA]
+        return cls(headers, call.address, call.headers.get(b"authorization"))
 
 
 class GrpcExchange:
@@ -71,32 +66,42 @@ class GrpcExchange:
         caller: where it comes from.
         identity: who makes it.
         refused: why it is to be refused; None where it is not.
+        copied: is called when the request's message is not needed any more.
+        send: sends the answer's message, in pieces; they are the worker's memory, and count as the owner's until then.
 
     Attributes:
-        message: the answer; None while there is none, and for an error.
         status: of HTTP.
-        error: the sentence of an error, with the name of its class.
+        error: the sentence of an error; empty where the answer has been sent.
+        kind: the name of the error's class.
         metadata: of the answer.
         id: that the client gave the request; empty where there is none.
     """
 
     __slots__ = (
-        "_caller", "_gone", "_identity", "_method", "_refused", "_request", "_sent", "_work",
-        "error", "id", "kind", "message", "metadata", "status",
+        "_caller", "_copied", "_gone", "_identity", "_method", "_refused", "_request", "_send_message", "_sent",
+        "_work", "error", "id", "kind", "metadata", "status",
     )  # fmt: skip
 
     def __init__(
-        self, method: Method, request: RestRequest, caller: Caller, identity: Identity, refused: MXNetError | None
+        self,
+        method: Method,
+        request: RestRequest,
+        caller: Caller,
+        identity: Identity,
+        refused: MXNetError | None,
+        copied: Callable[[], None],
+        send: Callable[[Sequence[Message]], Awaitable[None]],
     ) -> None:
         self._method = method
         self._request = request
         self._caller = caller
         self._identity = identity
         self._refused = refused
+        self._copied = copied
+        self._send_message = send
         self._gone = asyncio.Event()
         self._sent = False
         self._work: asyncio.Task[None] | None = None
-        self.message: bytes | None = None
         self.status = 0
         self.error = self.kind = ""
         self.metadata: list[tuple[str, str]] = []
@@ -134,7 +139,9 @@ class GrpcExchange:
         """ASGI's `receive`: the body, then that the client has gone."""
         if not self._sent:
             self._sent = True
-            return {"type": "http.request", "body": b"".join(self._pieces), "more_body": False}
+            body = b"".join(self._pieces)
+            self._forget_message()
+            return {"type": "http.request", "body": body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
@@ -145,6 +152,12 @@ class GrpcExchange:
             await asyncio.to_thread(self._copy, view)
         else:
             self._copy(view)
+        self._forget_message()
+
+    def _forget_message(self) -> None:
+        """The request's bytes are where they are wanted."""
+        self._request = self._request._replace(header=b"", tensors=None)
+        self._copied()
 
     def _copy(self, view: memoryview) -> None:
         at = 0
@@ -163,13 +176,11 @@ class GrpcExchange:
         self.metadata.append(("x-request-id", context.request_id))
         if response.status >= 400:
             self.metadata += [(name.decode(), value.decode()) for name, value in response.headers if name in _BACK]
-            self._take_error(bytes(response.body))
-        elif response.size >= LARGE:
-            self.message = await asyncio.to_thread(self._written, response)
+            await self._take_error(bytes(response.body))
         else:
-            self.message = self._written(response)
+            await self._send_message(self._written(response))
 
-    def _written(self, response: RawResponse) -> bytes:
+    def _written(self, response: RawResponse) -> Sequence[Message]:
         length, parts = response.header_length, response.parts
         if length is None:
             return self._method.write(bytes(response.body), ())
@@ -188,12 +199,12 @@ class GrpcExchange:
                 if name in _BACK or name == b"x-request-id"
             ]
         else:
-            self._take_error(message["body"])
+            await self._take_error(message["body"])
 
-    def _take_error(self, body: bytes) -> None:
+    async def _take_error(self, body: bytes) -> None:
         instead = None if self._refused is not None else self._method.instead.get(self.status)
         if instead is not None:
-            self.message = self._method.write(orjson.dumps(instead), ())
+            await self._send_message(self._method.write(orjson.dumps(instead), ()))
             return
         error = orjson.loads(body)
         self.error, self.kind = error["error"], error["type"]

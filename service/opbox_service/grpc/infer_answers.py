@@ -1,4 +1,4 @@
-"""Writes ModelInferResponse from the answer that REST makes of it; the tensors' bytes are copied once."""
+"""Writes ModelInferResponse from the answer that REST makes of it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LAST = _FINAL.SerializeToString()
 """What a message of a stream has in addition: no other answers its request."""
 
 
-def write_answer(head: bytes, payload: Sequence[bytes | memoryview]) -> bytes:
-    """The message with a model's outputs.
+def write_answer(head: bytes, payload: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """The message with a model's outputs, in pieces: the tensors' bytes are where they were.
 
     Args:
         head: the answer's JSON.
@@ -44,13 +44,13 @@ def write_answer(head: bytes, payload: Sequence[bytes | memoryview]) -> bytes:
     # Parts of a message may follow each other in any order, so that protobuf need not copy the tensors.
     pieces: list[bytes | memoryview] = [message.SerializeToString()]
     for values, size in zip(_cut(payload, sizes), sizes, strict=True):
-        pieces += [_RAW_TAG, _varint(size), values]
-    return b"".join(pieces)
+        pieces += [_RAW_TAG + _varint(size), values]
+    return pieces
 
 
-def of_stream(answer: bytes) -> bytes:
-    """The message of a stream that has an answer."""
-    return b"".join([_ANSWER_TAG, _varint(len(answer) + len(_LAST)), answer, _LAST])
+def of_stream(answer: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """The message of a stream that has an answer, in pieces."""
+    return [_ANSWER_TAG + _varint(sum(map(len, answer)) + len(_LAST)), *answer, _LAST]
 
 
 def stream_error(sentence: str, request_id: str) -> bytes:

@@ -1,38 +1,38 @@
 """Reads ModelInferRequest: as the body of a request that REST makes, a JSON header and the tensors' bytes behind it.
 
 The tensors' bytes are not copied: they stay where they are in the message. Everything else in a message takes many
-times its size when protobuf has read it, so it has limits of its own, which are checked before.
+times its size when protobuf has read it, so its fields are counted before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
-from google.protobuf.message import DecodeError
 
 from opbox_protocol.datatypes import DATATYPES
 from opbox_protocol.errors import BadRequestError, LimitError
 
 from ..settings import Settings
-from .messages import message_class
+from .call import Message
+from .contents import read_contents
+from .field_table import FieldTable, wire_fields
+from .messages import message_class, parse
 
-__all__ = ["InferBody", "InferRequestReader", "parameter_value", "parse"]
+__all__ = ["InferBody", "InferRequestReader", "parameter_value"]
 
 _REQUEST = message_class("ModelInferRequest")
 _INPUT = _REQUEST.InferInputTensor
-_CONTENTS = message_class("InferTensorContents")
+_NAME = _REQUEST.DESCRIPTOR.full_name
 _INPUTS, _OUTPUTS, _RAW = (
     _REQUEST.DESCRIPTOR.fields_by_name[name].number for name in ("inputs", "outputs", "raw_input_contents")
 )
 _INPUT_CONTENTS = _INPUT.DESCRIPTOR.fields_by_name["contents"].number
-_LENGTH_DELIMITED = 2
-_FIXED = {1: 8, 5: 4}
-"""Bytes of a value, by protobuf's wire type."""
+_TABLE = FieldTable(_REQUEST.DESCRIPTOR, values="InferTensorContents")
 _FIELDS = {
     "BOOL": "bool_contents",
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
@@ -43,6 +43,9 @@ _FIELDS = {
     "FP64": "fp64_contents",
 }
 """The field of InferTensorContents that has the values of a datatype."""
+MIN_FIELDS = 1000
+FIELDS_OF_TENSOR = 8
+"""Fields that a request may have for each of its tensors: name, type, dimensions, parameters."""
 
 
 class InferBody(NamedTuple):
@@ -86,10 +89,12 @@ class InferRequestReader:
 
     def __init__(self, settings: Settings) -> None:
         self._max_tensors = settings.max_tensors
+        self._max_fields = max(MIN_FIELDS, FIELDS_OF_TENSOR * settings.max_tensors)
         self._max_header_bytes = settings.max_header_bytes
         self._max_contents_bytes = settings.max_json_bytes
+        self._max_values = settings.max_json_values
 
-    def read(self, message: bytes) -> InferBody:
+    def read(self, message: Message) -> InferBody:
         """Read a message.
 
         Args:
@@ -113,17 +118,18 @@ class InferRequestReader:
             header["outputs"] = [_output(output) for output in request.outputs]
         return InferBody(request.model_name, request.model_version, request.id, orjson.dumps(header), tensors)
 
-    def _split(self, message: bytes) -> _MessageParts:
+    def _split(self, message: Message) -> _MessageParts:
         """The parts of a message, after a look at their sizes."""
+        _TABLE.count(message, self._max_fields, self._max_values)
         parts, view = _MessageParts(), memoryview(message)
         rest: list[memoryview] = []
         outputs, described, contents = 0, 0, 0
-        for number, begin, value, end in _fields(message, 0, len(message)):
+        for number, begin, value, end in wire_fields(message, 0, len(message), _NAME):
             if number == _RAW:
                 parts.raw.append(view[value:end])
                 continue
             if number == _INPUTS:
-                of_input = [*_fields(message, value, end)]
+                of_input = [*wire_fields(message, value, end, _NAME)]
                 texts = [view[first:last] for inner, first, _, last in of_input if inner != _INPUT_CONTENTS]
                 values = [view[first:last] for inner, _, first, last in of_input if inner == _INPUT_CONTENTS]
                 contents += sum(map(len, values))
@@ -152,20 +158,6 @@ class InferRequestReader:
             raise LimitError(f"{subject}: expected at most {limit} {unit}, got {size}")
 
 
-def parse(kind: Any, data: bytes) -> Any:
-    """A message of a kind.
-
-    Raises:
-        BadRequestError: the bytes are none.
-    """
-    try:
-        return kind.FromString(data)
-    except DecodeError:
-        raise BadRequestError(
-            f"the message: expected a {kind.DESCRIPTOR.full_name}, got {len(data)} bytes that are none"
-        ) from None
-
-
 def parameter_value(key: str, parameter: Any) -> Any:
     """A parameter's value, as JSON has it.
 
@@ -176,46 +168,6 @@ def parameter_value(key: str, parameter: Any) -> Any:
     if choice is None:
         raise BadRequestError(f"parameters: {key[:80]!r}: expected a value, got none")
     return getattr(parameter, choice)
-
-
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message from `at` to `end`: number, where the field begins, where its value does, and its end."""
-    while at < end:
-        begin = at
-        key, at = _varint(data, at, end)
-        number, kind = key >> 3, key & 7
-        if kind == _LENGTH_DELIMITED:
-            size, at = _varint(data, at, end)
-            after = at + size
-        elif kind == 0:
-            _, after = _varint(data, at, end)
-        elif kind in _FIXED:
-            after = at + _FIXED[kind]
-        else:
-            raise _unreadable(data)
-        if after > end or not number:
-            raise _unreadable(data)
-        yield number, begin, at, after
-        at = after
-
-
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """An integer of 7 bits a byte, and where it ends."""
-    value = shift = 0
-    while at < end and shift < 70:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise _unreadable(data)
-
-
-def _unreadable(data: bytes) -> BadRequestError:
-    return BadRequestError(
-        f"the message: expected a {_REQUEST.DESCRIPTOR.full_name}, got {len(data)} bytes that are none"
-    )
 
 
 def _output(output: Any) -> dict[str, Any]:
@@ -283,25 +235,20 @@ def _values(
 def _listed(tensor: Any, contents: list[memoryview], dtype: np.dtype[Any]) -> bytes:
     """The bytes of values that stand in an input's contents."""
     name, expected = tensor.name, _FIELDS.get(tensor.datatype)
-    lists = parse(_CONTENTS, b"".join(contents))
-    got = [field.name for field, _ in lists.ListFields()]
+    got, values = read_contents(contents)
     if expected is None and got:
         raise BadRequestError(f"input {name!r}: expected {tensor.datatype} in raw_input_contents, got {got[0]}")
     if expected is not None and got not in ([], [expected]):
         wrong = next(field for field in got if field != expected)
         raise BadRequestError(f"input {name!r}: contents: expected {expected} for {tensor.datatype}, got {wrong}")
-    values = getattr(lists, expected) if expected is not None else []
     count = math.prod(tensor.shape)
     if len(values) != count:
         raise BadRequestError(f"input {name!r}: contents: expected {count} values by its shape, got {len(values)}")
-    if dtype.kind not in "iu":
-        return np.array(values, dtype).tobytes()
-    wide = np.array(values, np.uint64 if dtype.kind == "u" else np.int64)
-    bounds = np.iinfo(dtype)
-    if wide.size and not bounds.min <= int(wide.min()) <= int(wide.max()) <= bounds.max:
-        outside = next(value for value in wide.tolist() if not bounds.min <= value <= bounds.max)
+    bounds = None if dtype.kind not in "iu" else np.iinfo(dtype)
+    if bounds is not None and count and not bounds.min <= int(values.min()) <= int(values.max()) <= bounds.max:
+        outside = next(value for value in values.tolist() if not bounds.min <= value <= bounds.max)
         raise BadRequestError(
             f"input {name!r}: contents: expected values of {tensor.datatype} ({bounds.min} to {bounds.max}), got "
             f"{outside}"
         )
-    return wide.astype(dtype).tobytes()
+    return values.astype(dtype, copy=False).tobytes()

@@ -6,10 +6,13 @@ from importlib.resources import files
 from typing import Any
 
 from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from opbox_protocol.errors import BadRequestError
 
 from .proto_text import read_proto
 
-__all__ = ["FILE", "METHODS", "SERVICE", "message_class"]
+__all__ = ["FILE", "METHODS", "SERVICE", "message_class", "parse"]
 
 FILE = read_proto(files(__package__).joinpath("inference.proto").read_text(encoding="utf-8"), "opbox/inference.proto")
 """The descriptor of `inference.proto`."""
@@ -28,3 +31,17 @@ def message_class(name: str) -> Any:
         'lenet'
     """
     return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{FILE.package}.{name.rpartition('.')[2]}"))
+
+
+def parse(kind: Any, data: bytes) -> Any:
+    """A message of a kind.
+
+    Raises:
+        BadRequestError: the bytes are none.
+    """
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise BadRequestError(
+            f"the message: expected a {kind.DESCRIPTOR.full_name}, got {len(data)} bytes that are none"
+        ) from None

@@ -16,12 +16,18 @@ from opbox_protocol.errors import BadRequestError
 from ..routes.route import Route
 from ..routes.table import ROUTES
 from ..settings import Settings
+from .call import Message
+from .field_table import FieldTable
 from .infer_answers import write_answer
-from .infer_requests import InferRequestReader, parameter_value, parse
-from .messages import METHODS, message_class
+from .infer_requests import InferRequestReader, parameter_value
+from .messages import METHODS, message_class, parse
 
 __all__ = ["Method", "RestRequest", "methods_of"]
 
+MAX_NAMES_BYTES = 1 << 16
+"""Maximum bytes of a message that has names and settings alone."""
+MAX_FIELDS = 10_000
+"""Maximum fields of such a message, or of one that loads a model; each takes some hundred bytes when it is read."""
 _ROUTES: Mapping[tuple[str, str], Route] = {(route.method, route.path): route for route in ROUTES}
 
 
@@ -54,23 +60,30 @@ class Method:
     Attributes:
         name: of the method.
         route: one of those that it is for: all of them need the same scope.
+        max_bytes: the most that a message may have.
         read: makes a request of REST of a message; MXNetError says what is wrong with it.
-        write: makes a message of an answer's JSON and the bytes behind it.
+        write: makes a message, in pieces, of an answer's JSON and the bytes behind it.
         instead: the answer's JSON in the place of an error, by the error's status.
     """
 
     name: str
     route: Route
-    read: Callable[[bytes], RestRequest]
-    write: Callable[[bytes, Sequence[bytes | memoryview]], bytes]
+    max_bytes: int
+    read: Callable[[Message], RestRequest]
+    write: Callable[[bytes, Sequence[Message]], Sequence[Message]]
     instead: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> bool:
+        """Whether a call has many messages, and as many answers."""
+        return bool(METHODS[self.name].client_streaming)
 
 
 def methods_of(settings: Settings) -> Mapping[str, Method]:
     """All methods by name, with the limits of a server."""
     reader = InferRequestReader(settings)
 
-    def infer(message: bytes) -> RestRequest:
+    def infer(message: Message) -> RestRequest:
         body = reader.read(message)
         route, parameters = _of_model("POST", body.model, body.version, "/infer")
         return RestRequest(route, parameters, body.id, body.header, body.tensors)
@@ -91,7 +104,13 @@ def methods_of(settings: Settings) -> Mapping[str, Method]:
         _method("ModelConfig", "GET", paths.MODEL + "/config", _read_model("/config"), _in("config")),
         _method("ModelStatistics", "GET", paths.MODELS_STATISTICS, _read_statistics),
         _method("RepositoryIndex", "POST", paths.REPOSITORY_INDEX, _read_index, _in("models")),
-        _method("RepositoryModelLoad", "POST", paths.MODEL_LOAD, _read_change(paths.MODEL_LOAD)),
+        _method(
+            "RepositoryModelLoad",
+            "POST",
+            paths.MODEL_LOAD,
+            _read_change(paths.MODEL_LOAD),
+            max_bytes=settings.max_grpc_bytes,
+        ),
         _method("RepositoryModelUnload", "POST", paths.MODEL_UNLOAD, _read_change(paths.MODEL_UNLOAD)),
         *(
             method
@@ -103,8 +122,8 @@ def methods_of(settings: Settings) -> Mapping[str, Method]:
         ),
         _method("TraceSetting", "GET", paths.TRACE, _read_trace, _trace_settings),
         _method("LogSettings", "GET", paths.LOGGING, _read_logging, _log_settings),
-        Method("ModelInfer", run, infer, write_answer),
-        Method("ModelStreamInfer", run, infer, write_answer),
+        Method("ModelInfer", run, settings.max_grpc_bytes, infer, write_answer),
+        Method("ModelStreamInfer", run, settings.max_grpc_bytes, infer, write_answer),
     ]
     return {method.name: method for method in methods}
 
@@ -116,6 +135,7 @@ def _method(
     read: Callable[[Any], RestRequest] | None = None,
     answer: Callable[[Any], Any] = lambda values: values,
     instead: Mapping[int, Mapping[str, Any]] | None = None,
+    max_bytes: int = MAX_NAMES_BYTES,
 ) -> Method:
     """A method whose messages are JSON to REST.
 
@@ -124,21 +144,23 @@ def _method(
         verb, path: of its route, or of one of its routes.
         read: makes the request of a message; None where the route says all.
         answer: makes of the answer's JSON the fields of the message.
-        instead: see Method.
+        instead, max_bytes: see Method.
     """
     route = _ROUTES[verb, path]
     request, response = (message_class(kind) for kind in (METHODS[name].input_type, METHODS[name].output_type))
 
-    def parsed(data: bytes) -> RestRequest:
-        message = parse(request, data)
+    fields = FieldTable(request.DESCRIPTOR)
+
+    def parsed(data: Message) -> RestRequest:
+        fields.count(data, MAX_FIELDS)
+        message = parse(request, bytes(data))
         return RestRequest(route, {}) if read is None else read(message)
 
-    def write(head: bytes, payload: Sequence[bytes | memoryview]) -> bytes:
+    def write(head: bytes, payload: Sequence[Message]) -> Sequence[Message]:
         fields = answer(orjson.loads(head))
-        data: bytes = json_format.ParseDict(fields, response(), ignore_unknown_fields=True).SerializeToString()
-        return data
+        return [json_format.ParseDict(fields, response(), ignore_unknown_fields=True).SerializeToString()]
 
-    return Method(name, route, parsed, write, instead or {})
+    return Method(name, route, max_bytes, parsed, write, instead or {})
 
 
 def _in(name: str) -> Callable[[Any], Any]:

@@ -1,46 +1,54 @@
 """GrpcService: answers the calls of the service GRPCInferenceService.
 
-A call's token and scope are checked, and its owner's requests counted, before its message is read: whoever has no token
-can have the server hold no more than gRPC's window of an unread message. How large a message is, is known only when it
-is here; so an owner has as many read at a time as the owner's transfer buffers would hold of the largest.
+A call's token and scope are checked, and its owner's requests counted, before its message is read. A message counts
+among its owner's bodies from the moment that its size is known. Calls that need no token are answered at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Any
-from urllib.parse import quote
-from weakref import WeakValueDictionary
+from collections.abc import Awaitable, Callable, Sequence
 
-import grpc
-
-from opbox_protocol.errors import DeadlineError, MXNetError, NotReadyError, QuotaError
+from opbox_protocol.errors import (
+    BadRequestError,
+    DeadlineError,
+    LimitError,
+    MXNetError,
+    NotReadyError,
+    QuotaError,
+    WireError,
+)
 
 from ..api.caller import Identity
+from ..api.encodings import WINDOW_BITS, in_thread
+from ..api.endpoint import Bodies
+from ..api.inflating import InflateStream
 from ..api.middleware import NOBODY, Middleware, permit
+from ..api.request_context import Disconnected
 from ..api.request_heads import check_single
+from ..buffers import INLINE
 from ..settings import Settings
-from .exchange import LARGE, Caller, GrpcExchange
+from .call import GrpcCall, Message, fresh_memory
+from .exchange import Caller, GrpcExchange
 from .infer_answers import of_stream, stream_error
 from .messages import SERVICE
 from .methods import Method, RestRequest, methods_of
-from .statuses import status_code
+from .statuses import StatusCode, status_code
 
 __all__ = ["GrpcService"]
 
 AHEAD = 16
 """Requests of a stream that are under way at a time: they may run together in a batch."""
-DETAILS_BYTES = 4096
-"""The longest sentence of a status, as it travels: clients refuse an answer whose metadata have 8 KiB."""
-STREAM_ERRORS = ("triton_grpc_error", "true")
+STREAM_ERRORS = "triton_grpc_error"
 """Metadata of a stream that ends with the status of the first error."""
+MAX_RATIO = 1032
+"""Bytes that one byte of a stream of gzip or deflate can become."""
 _STOPPING = "the server is stopping: try again when it, or the one in its place, is ready"
 
 
-class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """Finds the handler of a call.
+class GrpcService:
+    """Answers calls.
 
     Args:
         middleware: the app that REST has.
@@ -51,75 +59,93 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
         self._middleware = middleware
         self._settings = settings
         self._streams: Counter[str] = Counter()
-        self._at_a_time = max(1, settings.max_owner_buffer_bytes // settings.max_grpc_bytes)
-        self._reading: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._readers: set[asyncio.Task[None]] = set()
-        methods = methods_of(settings)
-        # Also a call with one message is served as a stream of them: of those the server says when to read.
-        self._handlers = {
-            f"/{SERVICE}/{name}": grpc.stream_stream_rpc_method_handler(self._streaming(method))
-            if name == "ModelStreamInfer"
-            else grpc.stream_unary_rpc_method_handler(self._answering(method))
-            for name, method in methods.items()
-        }
+        self._methods = {f"/{SERVICE}/{name}": method for name, method in methods_of(settings).items()}
 
-    def service(self, details: Any) -> Any:
-        """The handler of a call; None where there is no such method."""
-        return self._handlers.get(details.method)
+    async def serve(self, call: GrpcCall) -> None:
+        """Answer a call."""
+        method = self._methods.get(call.path)
+        if method is None:
+            call.finish(StatusCode.UNIMPLEMENTED, f"{call.path[:100]}: expected a method of {SERVICE}")
+            return
+        try:
+            async with asyncio.timeout(call.timeout_s) as deadline:
+                await (self._stream(method, call) if method.streams else self._answer(method, call))
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            call.finish(
+                StatusCode.DEADLINE_EXCEEDED, "the call: expected its answer by the client's deadline, got none"
+            )
+        except Disconnected:
+            call.lose()
+            call.finish(StatusCode.CANCELLED)
 
     def end_streams(self) -> None:
         """Read no more requests of streams; they end when those that have come are answered."""
         for reader in self._readers:
             reader.cancel()
 
-    def _answering(self, method: Method) -> Callable[[Any, Any], Awaitable[bytes]]:
-        async def answer(messages: Any, context: Any) -> bytes:
-            caller = Caller.of(context.invocation_metadata(), context.peer())
-            exchange = await self._exchange(method, caller, context.read)
-            context.set_trailing_metadata(tuple(exchange.metadata))
-            if exchange.message is None:
-                await context.abort(status_code(exchange.status, exchange.kind), _details(exchange.error))
-            return exchange.message or b""
-
-        return answer
-
-    async def _exchange(self, method: Method, caller: Caller, read: Callable[[], Awaitable[Any]]) -> GrpcExchange:
-        """The answer to one message, which is read when its owner may send one."""
-        identity, request, refused = NOBODY, RestRequest(method.route, {}), None
+    async def _answer(self, method: Method, call: GrpcCall) -> None:
+        """Answer a call that has one message."""
+        caller = Caller.of(call)
+        identity, refused = NOBODY, None
+        message = _NO_MESSAGE
         try:
-            identity = await self._identify(method, caller)
-            message = await self._read(identity.owner, read)
-            request = await _request_of(method, message)
+            identity = await self._identify(method, call, caller)
+            if method.route.token:
+                message = await self._first_message(method, call, identity.owner)
         except MXNetError as error:
-            refused = error
-        exchange = GrpcExchange(method, request, caller, identity, refused)
-        await exchange.run(self._middleware)
+            refused = error.with_traceback(None)  # which refers to the message
+        exchange = await self._exchange(method, caller, identity, message, refused, call.write)
+        _finish(call, exchange)
+
+    async def _exchange(
+        self,
+        method: Method,
+        caller: Caller,
+        identity: Identity,
+        message: _CountedMessage,
+        refused: MXNetError | None,
+        send: Callable[[Sequence[Message]], Awaitable[None]],
+    ) -> GrpcExchange:
+        """Make the request of a message, and send its answer."""
+        request = RestRequest(method.route, {})
+        try:
+            if refused is None:
+                request = await _request_of(method, message.data)
+        except MXNetError as error:
+            refused = error.with_traceback(None)  # which refers to the message
+        exchange = GrpcExchange(method, request, caller, identity, refused, message.release, send)
+        message.data = b""
+        try:
+            await exchange.run(self._middleware)
+        finally:
+            message.release()
         return exchange
 
-    async def _identify(self, method: Method, caller: Caller) -> Identity:
+    async def _identify(self, method: Method, call: GrpcCall, caller: Caller) -> Identity:
         """Who makes a call; MXNetError where its token will not do, or where it has two."""
         check_single(caller.headers)
         if not method.route.token:
             return NOBODY
         identity = await self._middleware.caller(caller.authorization, caller.address)
         permit(identity, method.route)
+        call.accept()
         return identity
 
-    async def _read(self, owner: str, read: Callable[[], Awaitable[Any]]) -> bytes:
+    async def _first_message(self, method: Method, call: GrpcCall, owner: str) -> _CountedMessage:
         """The message of a call, which counts as a request of its owner's meanwhile.
 
         Raises:
             DeadlineError: it does not come.
-            QuotaError, NotReadyError: there are too many.
+            QuotaError, NotReadyError: there are too many, or there is no place for it.
         """
         stall_s = self._settings.stall_s
-        reading = self._reading.get(owner)
-        if reading is None:
-            reading = self._reading[owner] = asyncio.Semaphore(self._at_a_time)
         self._middleware.admit(owner)
         try:
-            async with asyncio.timeout(stall_s), reading:
-                message = await read()
+            async with asyncio.timeout(stall_s):
+                message = await self._message(method, call, owner)
         except TimeoutError:
             raise DeadlineError(
                 f"the message: expected it within {stall_s:g} s, got a part: send it faster, or start the server with "
@@ -127,98 +153,174 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no 
             ) from None
         finally:
             self._middleware.leave(owner)
-        if message is grpc.aio.EOF:
-            raise asyncio.CancelledError  # the call was cancelled before it had a message
-        data: bytes = message
-        return data
+        if message is None:
+            raise BadRequestError("the message: expected one, got the end of the call")
+        return message
 
-    def _streaming(self, method: Method) -> Callable[[Any, Any], Awaitable[None]]:
-        async def stream(messages: Any, context: Any) -> None:
-            metadata = context.invocation_metadata()
-            caller = Caller.of(metadata, context.peer())
-            try:
-                identity = await self._identify(method, caller)
-                self._check_streams(identity.owner)
-            except MXNetError as error:
-                exchange = GrpcExchange(method, RestRequest(method.route, {}), caller, NOBODY, error)
-                await exchange.run(self._middleware)
-                await context.abort(status_code(exchange.status, exchange.kind), _details(exchange.error))
-            self._streams[identity.owner] += 1
-            try:
-                await self._answer_all(method, caller, context, STREAM_ERRORS in (metadata or ()))
-            finally:
-                self._streams[identity.owner] -= 1
-                if not self._streams[identity.owner]:
-                    del self._streams[identity.owner]
+    async def _message(self, method: Method, call: GrpcCall, owner: str) -> _CountedMessage | None:
+        """The next message of a call; None at its end."""
+        bodies = self._middleware.bodies(owner)
+        try:
+            came = await call.read(method.max_bytes, bodies.take)
+            if came is None:
+                return None
+            data, compressed = came
+            if compressed:
+                data = await _inflated(data, call.encoding, method.max_bytes, bodies.take)
+            return _CountedMessage(data, bodies)
+        except BaseException:
+            bodies.release()
+            raise
 
-        return stream
+    async def _stream(self, method: Method, call: GrpcCall) -> None:
+        caller = Caller.of(call)
+        try:
+            identity = await self._identify(method, call, caller)
+            self._check_streams(identity.owner)
+        except MXNetError as error:
+            _finish(call, await self._exchange(method, caller, NOBODY, _NO_MESSAGE, error, call.write))
+            return
+        self._streams[identity.owner] += 1
+        try:
+            await self._answer_all(method, caller, identity, call)
+        finally:
+            self._streams[identity.owner] -= 1
+            if not self._streams[identity.owner]:
+                del self._streams[identity.owner]
 
     def _check_streams(self, owner: str) -> None:
-        limit = min(self._settings.max_in_flight_per_owner, self._at_a_time)
+        limit = self._settings.max_in_flight_per_owner
         if self._streams[owner] >= limit:
             raise QuotaError(f"streams: expected at most {limit} of an owner at a time: end one first")
         if self._middleware.server.stopping:
             raise NotReadyError(_STOPPING)
 
-    async def _answer_all(self, method: Method, caller: Caller, context: Any, ends_by_error: bool) -> None:
+    async def _answer_all(self, method: Method, caller: Caller, identity: Identity, call: GrpcCall) -> None:
         """Answer the messages of a stream in their order; some are under way ahead of the one that is answered next."""
-        exchanges: asyncio.Queue[asyncio.Task[GrpcExchange] | None] = asyncio.Queue()
+        exchanges: asyncio.Queue[tuple[asyncio.Task[GrpcExchange], asyncio.Event] | BaseException | None]
+        exchanges = asyncio.Queue()
         ahead = asyncio.Semaphore(AHEAD)
-        running: set[asyncio.Task[GrpcExchange]] = set()
+        running: dict[asyncio.Task[GrpcExchange], asyncio.Event] = {}
+        over = False
+
+        async def answer(message: _CountedMessage, turn: asyncio.Event) -> GrpcExchange:
+            async def send(pieces: Sequence[Message]) -> None:
+                await turn.wait()
+                if over:
+                    raise Disconnected
+                await call.write(of_stream(pieces), last=False)
+
+            caller_now = await self._again(method, caller)
+            if isinstance(caller_now, MXNetError):
+                return await self._exchange(method, caller, NOBODY, message, caller_now, send)
+            return await self._exchange(method, caller, caller_now, message, None, send)
 
         async def read_all() -> None:
+            end: BaseException | None = None
             try:
                 while True:
                     await ahead.acquire()
-                    message = await context.read()
-                    if message is grpc.aio.EOF:
+                    message = await self._message(method, call, identity.owner)
+                    if message is None:
                         return
-                    task = asyncio.create_task(self._exchange(method, caller, _already(message)))
-                    running.add(task)
-                    task.add_done_callback(running.discard)
-                    exchanges.put_nowait(task)
+                    turn = asyncio.Event()
+                    task = asyncio.create_task(answer(message, turn))
+                    running[task] = turn
+                    task.add_done_callback(running.pop)
+                    exchanges.put_nowait((task, turn))
+            except (MXNetError, Disconnected) as error:
+                end = error
             finally:
-                exchanges.put_nowait(None)
+                exchanges.put_nowait(end)
 
         reader = asyncio.create_task(read_all())
         self._readers.add(reader)
         reader.add_done_callback(self._readers.discard)
         try:
-            while (task := await exchanges.get()) is not None:
+            while isinstance(entry := await exchanges.get(), tuple):
+                task, turn = entry
+                turn.set()
                 exchange = await task
                 ahead.release()
-                if exchange.message is not None:
-                    await context.write(of_stream(exchange.message))
-                elif ends_by_error:
-                    await context.abort(status_code(exchange.status, exchange.kind), _details(exchange.error))
-                else:
-                    await context.write(stream_error(exchange.error, exchange.id))
-            if self._middleware.server.stopping:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, _STOPPING)
+                if not exchange.error:
+                    continue
+                if call.headers.get(STREAM_ERRORS.encode()) == b"true":
+                    _finish(call, exchange)
+                    return
+                await call.write([stream_error(exchange.error, exchange.id)], last=False)
+            if isinstance(entry, MXNetError):
+                # What follows on the stream cannot be told from what was refused.
+                _finish(call, await self._exchange(method, caller, identity, _NO_MESSAGE, entry, call.write))
+            elif entry is not None:
+                raise entry
+            elif self._middleware.server.stopping:
+                call.finish(StatusCode.UNAVAILABLE, _STOPPING)
+            else:
+                call.finish(StatusCode.OK)
         finally:
-            for left in (reader, *running):
-                left.cancel()
+            over = True
+            reader.cancel()
+            for task, turn in running.items():
+                turn.set()  # an answer that waits for it is given up
+                task.cancel()
+
+    async def _again(self, method: Method, caller: Caller) -> Identity | MXNetError:
+        """Who makes a request of a stream: its token may have ended since the stream began."""
+        try:
+            identity = await self._middleware.caller(caller.authorization, caller.address)
+            permit(identity, method.route)
+        except MXNetError as error:
+            return error
+        return identity
 
 
-async def _request_of(method: Method, message: bytes) -> RestRequest:
-    if len(message) >= LARGE:
-        return await asyncio.to_thread(method.read, message)
+class _CountedMessage:
+    """A message, which counts among its owner's bodies until it is released."""
+
+    __slots__ = ("_bodies", "data")
+
+    def __init__(self, data: Message, bodies: Bodies | None) -> None:
+        self.data = data
+        self._bodies = bodies
+
+    def release(self) -> None:
+        """Count it no more. Calling it twice is safe."""
+        if self._bodies is not None:
+            self._bodies.release()
+
+
+_NO_MESSAGE = _CountedMessage(b"", None)
+
+
+def _finish(call: GrpcCall, exchange: GrpcExchange) -> None:
+    """End a call with the status of its exchange."""
+    status = status_code(exchange.status, exchange.kind) if exchange.error else StatusCode.OK
+    call.finish(status, exchange.error, exchange.metadata)
+
+
+async def _request_of(method: Method, message: Message) -> RestRequest:
+    if len(message) > INLINE:
+        return await in_thread(lambda: method.read(message))
     return method.read(message)
 
 
-def _already(message: bytes) -> Callable[[], Awaitable[bytes]]:
-    """Reads a message that has come."""
-
-    async def read() -> bytes:
-        return message
-
-    return read
-
-
-def _details(sentence: str) -> str:
-    """A sentence that is short enough for a status."""
-    if len(quote(sentence)) <= DETAILS_BYTES:
-        return sentence
-    while len(quote(sentence)) > DETAILS_BYTES - 9:
-        sentence = sentence[: len(sentence) * 9 // 10]
-    return sentence + "…"
+async def _inflated(data: Message, coding: str, limit: int, count: Callable[[int], None]) -> Message:
+    """The content of a compressed message, which counts as it is made."""
+    if coding == "identity":
+        raise BadRequestError("the message: expected grpc-encoding to say how it is compressed, got none")
+    if coding not in WINDOW_BITS:
+        raise BadRequestError(f"grpc-encoding: expected one of {', '.join(WINDOW_BITS)}, got {coding[:40]!r}")
+    stream = InflateStream(data, coding)
+    content, size = fresh_memory(min(limit, MAX_RATIO * len(data))), 0
+    try:
+        while piece := await in_thread(stream.read) if len(data) > INLINE or size else stream.read():
+            if size + len(piece) > len(content):
+                raise LimitError(f"the message: expected at most {limit} bytes, got more in its {coding} stream")
+            count(len(piece))
+            content[size : size + len(piece)] = piece
+            size += len(piece)
+    except WireError:
+        raise BadRequestError(
+            f"the message: expected one whole {coding} stream, as grpc-encoding says, got other bytes"
+        ) from None
+    return content[:size]

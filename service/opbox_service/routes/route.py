@@ -74,6 +74,7 @@ class Route:
         runs_on: where it is served.
         scope: what the token needs, one of several where they are listed; None where any token will do.
         token: whether a token is needed at all.
+        probe: whether balancers ask for it: it counts towards no limit of requests, and answers at once.
         tensors: whether tensors travel both ways, which may be bytes behind the JSON.
         takes_raw: whether a body may be a tensor's bytes and nothing else, as its JSON of no bytes says.
         status: of success.
@@ -97,6 +98,7 @@ class Route:
     runs_on: RunsOn = RunsOn.ANY_WORKER
     scope: Scope | tuple[Scope, ...] | None = "run"
     token: bool = True
+    probe: bool = False
     tensors: bool = False
     takes_raw: bool = False
     status: int = 200

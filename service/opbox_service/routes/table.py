@@ -347,6 +347,7 @@ ROUTES = RouteTable(
             runs_on=RunsOn.API,
             scope=None,
             token=False,
+            probe=True,
         ),
         Route(
             method="GET",
@@ -358,6 +359,7 @@ ROUTES = RouteTable(
             runs_on=RunsOn.API,
             scope=None,
             token=False,
+            probe=True,
         ),
         Route(
             method="GET",
