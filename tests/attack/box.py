@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,12 @@ class Box:
         self.at_first = self.memory()
         self.most = self.at_first
         threading.Thread(target=self._watch, daemon=True).start()
+
+    @cached_property
+    def grpc_address(self) -> str:
+        """Host and port of gRPC, of a server that has one: it prints them."""
+        lines = self.live.process.stdout or ()
+        return next(line for line in lines if line.startswith("gRPC: ")).removeprefix("gRPC: ").strip()
 
     def memory(self) -> int:
         """Resident bytes of the API process."""

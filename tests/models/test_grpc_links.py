@@ -25,7 +25,7 @@ import opbox as mx
 from opbox_protocol.errors import BadRequestError
 from opbox_service.app import create_app
 from opbox_service.grpc.messages import METHODS, message_class
-from opbox_service.grpc.server import GrpcServer, decrypted
+from opbox_service.grpc.server import GrpcServer
 from opbox_service.serve import grpc_server
 from opbox_service.settings import Settings
 from tests.contract.live import TOKENS, Live
@@ -179,20 +179,6 @@ def write_certificate(key: Path, certificate: Path) -> None:
     certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
 
-def test_an_encrypted_key(tmp_path: Path) -> None:
-    from cryptography.hazmat.primitives import serialization
-
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    write_certificate(key, certificate)
-    private = serialization.load_pem_private_key(key.read_bytes(), None)
-    plain = key.read_bytes()
-    encrypted = private.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
-    )
-    assert b"ENCRYPTED" in encrypted
-    assert decrypted(encrypted, "secret") == decrypted(plain, "") == plain
-
-
 def test_a_stop_ends_streams(tmp_path: Path) -> None:
     live = Live("none", tmp_path, OPBOX_GRPC_PORT="0")
     with calls(address_of(live)) as client:
@@ -212,7 +198,9 @@ def test_a_stop_ends_streams(tmp_path: Path) -> None:
 
 
 def test_a_server_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "grpc", None)
+    monkeypatch.setitem(sys.modules, "h2.connection", None)
+    for name in ("call", "connection", "service"):
+        monkeypatch.delitem(sys.modules, f"opbox_service.grpc.{name}")
     monkeypatch.delitem(sys.modules, "opbox_service.grpc.server")
     settings = Settings(grpc_port=0, isolation="none")
     with pytest.raises(BadRequestError, match=r"grpc_port: expected the packages of opbox-service\[grpc\], got none"):
