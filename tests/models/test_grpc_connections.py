@@ -226,7 +226,7 @@ def test_contents_in_several_parts(packed: bool) -> None:
 
 def test_a_model_s_files_in_a_message(call: Calls, tmp_path: Path) -> None:
     """What a message brings as bytes is no field of its own."""
-    message = message_class("RepositoryModelLoadRequest")(model_name="nothing")
+    message = message_class("RepositoryModelLoadRequest")(model_name="by_message")
     message.parameters["file:1/net.params"].bytes_param = bytes(1 << 20)
     assert call.refusal("RepositoryModelLoad", message, "boss")[0] in ("NOT_FOUND", "INVALID_ARGUMENT")
     wait_until(lambda: bool(call("ServerLive", owner=None).live))
