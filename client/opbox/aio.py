@@ -51,6 +51,7 @@ from .repeated_calls import Attempts, again
 from .server_scope import AsyncClosing, server_named
 from .symbol import Symbol
 from .trace_context import traced
+from .unfilled_places import TAKEN
 
 __all__ = ["AsyncServer", "AsyncSession", "connect"]
 
@@ -361,6 +362,7 @@ class AsyncSession(AsyncClosing):
         self._ids = itertools.count(1)
         self._commands: list[Command] = []
         self._tensors: dict[str, np.ndarray[Any, Any]] = {}
+        self._unfilled: set[int] = set()
 
     def __repr__(self) -> str:
         return f"<AsyncSession {self.id} on {self.device}>"
@@ -426,15 +428,28 @@ class AsyncSession(AsyncClosing):
             raise TransportError("the session: expected one that `async with` has opened, got one that is closed")
         commands, tensors = self._commands, self._tensors
         self._commands, self._tensors = [], {}
+        await self._fill()
         self.requests += 1
         path, seq = routes.COMMANDS.format(id=self.id), self.requests
         try:
             return await self._server.call("POST", path, {"seq": seq, "commands": commands, "wait": wait}, tensors)
         except MXNetError as error:
-            if "command" not in error.detail and error.status in (400, 413, 422, 429):
-                with contextlib.suppress(MXNetError):  # nothing of it has run: its place is filled
-                    await self._server.call("POST", path, {"seq": seq, "commands": [], "wait": True})
+            if "command" not in error.detail:
+                self._unfilled.add(seq)
+                with contextlib.suppress(MXNetError):  # the next batch tries again, and tells it
+                    await self._fill()
             raise
+
+    async def _fill(self) -> None:
+        """Send an empty batch in the place of each that was refused whole: the server waits for it."""
+        path = routes.COMMANDS.format(id=self.id)
+        for seq in sorted(self._unfilled):
+            try:
+                await self._server.call("POST", path, {"seq": seq, "commands": [], "wait": False})
+            except MXNetError as error:
+                if error.status not in TAKEN:
+                    raise
+            self._unfilled.discard(seq)
 
     async def close(self) -> None:
         """End the session on the server; what is recorded and not sent is dropped."""

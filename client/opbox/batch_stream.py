@@ -230,7 +230,8 @@ class BatchStream(AfterFork):
                 return self._queue.get(timeout=LONGEST_PAUSE_S if self._unfilled else self._ttl / 3)
             except queue.Empty:
                 if self._unfilled:
-                    self._unfilled.fill()
+                    with contextlib.suppress(MXNetError):  # the next batch tells it
+                        self._unfilled.fill()
                     continue
                 with self._lock:
                     if self._queue.empty() and not self._recorded and not self._closed and self._broken is None:
@@ -255,9 +256,9 @@ class BatchStream(AfterFork):
             batch.cut()
         else:
             self._cancelling.wait()
-        if self._unfilled:
-            self._unfilled.fill()
         try:
+            if self._unfilled:
+                self._unfilled.fill()
             wait = batch.waits or batch.seq % PACE == 0
             if batch.trace is None:
                 reply = self._answer(batch, wait)
@@ -274,12 +275,12 @@ class BatchStream(AfterFork):
         except (TransportError, WireError) as error:
             self._failed(batch, error, fatal=True)
         except MXNetError as error:
-            if "command" not in error.detail and error.status in (400, 413, 422, 429):
+            fatal = error.status in (401, 403, 404, 410, 503)
+            if "command" not in error.detail and not fatal:
                 self._unfilled.add(batch.path, batch.seq)
-                self._unfilled.fill()
-            self._failed(
-                batch, self._places.with_line(error, batch.seq), fatal=error.status in (401, 403, 404, 410, 503)
-            )
+                with contextlib.suppress(MXNetError):  # the next batch tries again, and tells it
+                    self._unfilled.fill()
+            self._failed(batch, self._places.with_line(error, batch.seq), fatal=fatal)
         except Exception as error:
             fault = InternalError(f"internal error: {type(error).__name__}: {error}")
             fault.__cause__ = error

@@ -7,7 +7,10 @@ from collections import deque
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.transport import Transport
 
-__all__ = ["UnfilledPlaces"]
+__all__ = ["TAKEN", "UnfilledPlaces"]
+
+TAKEN = (404, 409, 410)
+"""Statuses of a place that needs nothing: its number was taken after all, or the session has ended."""
 
 
 class UnfilledPlaces:
@@ -36,7 +39,11 @@ class UnfilledPlaces:
         self._places.clear()
 
     def fill(self) -> None:
-        """Send an empty batch for each place, as far as the engine takes them."""
+        """Send an empty batch for each place, until a quota has nothing left.
+
+        Raises:
+            MXNetError: the engine could not be asked, or a gateway took no request. The place waits for the next time.
+        """
         for _ in range(len(self._places)):
             try:
                 path, seq = self._places.popleft()
@@ -45,7 +52,9 @@ class UnfilledPlaces:
             try:
                 self._transport.call("POST", path, {"seq": seq, "commands": [], "wait": False})
             except MXNetError as error:
-                if error.status == 429:
-                    self._places.append((path, seq))
-                    return
-                # A conflict: the number was taken after all. What else there is, the next batch is told.
+                if error.status in TAKEN:
+                    continue
+                self._places.appendleft((path, seq))
+                if error.status != 429:
+                    raise
+                return

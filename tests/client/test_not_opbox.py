@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox import connection
+from opbox import aio, connection
 from opbox.http import HttpTransport
 from opbox_protocol import wire
 from opbox_protocol.errors import LimitError, MXNetError, TransportError
@@ -186,6 +187,33 @@ def test_a_json_answer_of_somebody_else_amid_a_program(gateway: Gateway) -> None
     gateway.page, gateway.only = Page(200, "OK", "{}", "application/json"), "/commands"
     with pytest.raises(TransportError, match=r"/commands was answered 200 OK \({}\): this is not opbox"):
         (x + 1).asnumpy()
+
+
+def test_a_session_goes_on_behind_a_gateway_that_took_nothing_for_a_while(gateway: Gateway) -> None:
+    """Not even the empty batches in the places of those that it refused, for which the server waits."""
+    x: Any = mx.nd.ones((2,))
+    x.asnumpy()
+    gateway.page, gateway.only = Page(413, "Request Entity Too Large"), "/commands"
+    for _ in range(3):
+        with pytest.raises(LimitError, match="was answered 413 Request Entity Too Large"):
+            (x + 1).asnumpy()
+    gateway.page = None
+    assert (x + 2).asnumpy().tolist() == [3, 3]
+
+
+def test_a_session_of_asyncio_goes_on_behind_it_too(gateway: Gateway) -> None:
+    async def work() -> None:
+        async with aio.connect(gateway.url, TOKENS["ann"]) as server, server.session() as session:
+            x = session.put(np.ones(2, np.float32))
+            await session.wait()
+            gateway.page, gateway.only = Page(413, "Request Entity Too Large"), "/commands"
+            for _ in range(3):
+                with pytest.raises(LimitError, match="was answered 413 Request Entity Too Large"):
+                    await session.fetch(x)
+            gateway.page = None
+            assert (await session.fetch(x)).tolist() == [1, 1]
+
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_a_gateway_that_takes_no_part_of_a_body(gateway: Gateway) -> None:
