@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from opbox_protocol import routes
 from opbox_protocol.collector import collection_paused
 from opbox_protocol.errors import MXNetError
 from opbox_protocol.transport import ENGINES, Transport
+from opbox_protocol.variables import PREFIX, unknown_variables
 
 from . import _schema
 from .forks import at_end_of_child
@@ -36,6 +38,7 @@ __all__ = [
 _lock = threading.RLock()
 _current: Transport | None = None
 _ends_with_child = True
+_has_looked = False
 _closing: list[Callable[[], None]] = []
 
 
@@ -48,12 +51,30 @@ def transport() -> Transport:
     global _current, _ends_with_child
     with _lock:
         if _current is None:
+            _warn_of_variables()
             _current = _open(os.environ.get("OPBOX_URL"), os.environ.get("OPBOX_TOKEN"))
             _close_first_at_exit()
         elif not _ends_with_child:  # the parent's, in its forked child
             _ends_with_child = True
             at_end_of_child(_at_exit)
         return _current
+
+
+def _warn_of_variables() -> None:
+    """Warn once of variables that are nearly one of opbox's: with a misspelt OPBOX_URL this process would compute."""
+    global _has_looked
+    if _has_looked:
+        return
+    _has_looked = True
+    if not any(name.startswith(PREFIX) for name in os.environ):
+        return
+    from ._schema.server_settings import server_settings
+    from .base import user_level
+
+    for name, near in unknown_variables(os.environ, server_settings()):
+        if near:  # any other may be a program's own
+            sentence = f"{name}: expected a variable of opbox, got an unknown name: did you mean {near}?"
+            warnings.warn(sentence, stacklevel=user_level())
 
 
 def _open(url: str | None, token: str | None, http: httpx.Client | None = None) -> Transport:

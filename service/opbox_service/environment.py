@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable
 
 from opbox_protocol.errors import BadRequestError
+from opbox_protocol.variables import unknown_variables
 
 from .settings import Settings
 
-__all__ = ["check_environment"]
+__all__ = ["check_environment", "setting_names"]
 
-ELSEWHERE = frozenset(
-    {
-        "URL",
-        "TIMEOUT",
-        "PATIENCE",
-        "CODE",
-        "COMPRESS",
-        "DEBUG",
-        "RUNTIME_DIR",
-        "COMPUTE_LEVEL",
-        "UNWRITTEN",
-        "C_KERNELS",
-        "CACHE_DIR",
-        "PROGRESS",
-        "REPORT",
-        "DATASETS",
-        "DIRECT",
-        "DISABLE",
-        "DIST",
-        "CUBINS",
-        "CUDNN",
-        "CUDNN_TUNE",
-        "ALLOW_NONDETERMINISTIC",
-        "ALLOW_TF32",
-        "ONEDNN",
-        "MNIST",
-        "ORACLE_PYTHON",
-        "PRETEND_GPU",
-        "TEST_REQUIRE_GPU",
-        "TEST_REQUIRE_TORCH",
-        "TEST_SKIPS",
-        "TEST_SLICE",
-        "TORCH_PYTHON",
-    }
-)
-"""Variables (after OPBOX_) that the client, the operators or the tests read, and the server does not."""
-_ORCHESTRATED = re.compile(r"OPBOX_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT_\d+_(TCP|UDP)\w*)")
-"""Variables that Kubernetes and old Docker links add for a service called opbox."""
+
+def setting_names() -> list[str]:
+    """The names of a server's settings in its environment, after OPBOX_, in order."""
+    return sorted(name.upper() for name in Settings.model_fields)
 
 
 def check_environment(names: Iterable[str]) -> None:
@@ -66,11 +31,6 @@ def check_environment(names: Iterable[str]) -> None:
         Traceback (most recent call last):
         BadRequestError: OPBOX_WORKER: expected a setting of opbox, got an unknown name: did you mean OPBOX_WORKERS?
     """
-    known = ELSEWHERE | {name.upper() for name in Settings.model_fields}
-    for name in sorted(names):
-        prefix, _, rest = name.upper().partition("OPBOX_")
-        if prefix or not rest or rest in known or _ORCHESTRATED.fullmatch(name.upper()):
-            continue
-        near = difflib.get_close_matches(rest, known, 1, 0.7)
-        remedy = f"did you mean OPBOX_{near[0]}?" if near else "see opbox serve --help, and unset it"
+    for name, near in unknown_variables(names, setting_names()):
+        remedy = f"did you mean {near}?" if near else "see opbox serve --help, and unset it"
         raise BadRequestError(f"{name}: expected a setting of opbox, got an unknown name: {remedy}")

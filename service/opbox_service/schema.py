@@ -1,4 +1,4 @@
-"""Write what the client knows of the operators: its catalogue and type stubs, from the registry.
+"""Write what the client knows of the operators and of a server's settings: its catalogue and type stubs.
 
 python -m opbox_service.schema            # write
 python -m opbox_service.schema --check    # fail when what is there is not current
@@ -19,6 +19,8 @@ from opbox.ndarray.fluent import ArrayFluent
 from opbox.symbol.fluent import SymbolFluent
 from opbox_ops import registry
 
+from .environment import setting_names
+
 __all__ = ["catalogue", "files", "main"]
 
 
@@ -38,7 +40,10 @@ def files() -> dict[Path, str]:
     operators = catalogue()["operators"]
     lines = ",\n".join(json.dumps(operator, separators=(", ", ": "), ensure_ascii=False) for operator in operators)
     methods = {package: _written_methods(kind) for package, kind in (("symbol", Symbol), ("ndarray", NDArray))}
-    texts = {root / "_schema" / "operators.json": '{"operators": [\n' + lines + "\n]}\n"}
+    texts = {
+        root / "_schema" / "operators.json": '{"operators": [\n' + lines + "\n]}\n",
+        root / "_schema" / "settings.json": json.dumps(setting_names(), indent=1) + "\n",
+    }
     return texts | {root / name: text for name, text in stubs.files(operators, methods).items()}
 
 
