@@ -73,6 +73,10 @@ class ServerAddress:
 
     def use_token(self, token: str | None) -> None:
         """Send this token from now on."""
+        if token is not None and token.lower().startswith("bearer "):
+            raise MXNetError("OPBOX_TOKEN: expected the token alone, got 'Bearer ' before it: leave that out")
+        if token is not None and token != token.strip():
+            raise MXNetError("OPBOX_TOKEN: expected the token alone, got spaces or a line's end beside it: drop them")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise MXNetError("OPBOX_TOKEN: expected printable ASCII characters, got others")
         self.token = token

@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import numpy as np
 
 from opbox_protocol import wire, zstd
 from opbox_protocol.batch_json import batch_json
-from opbox_protocol.errors import MXNetError, TransportError, WireError, error_from_json
+from opbox_protocol.errors import MXNetError, NotFoundError, TransportError, WireError, error_from_json
+from opbox_protocol.routes import NO_ROUTE
 from opbox_protocol.transport import Reply
 
 from .not_opbox import HttpAnswer, is_of_opbox, is_refusal_of_opbox, not_opbox_error
@@ -100,6 +102,11 @@ def read_reply(
     if not tls and _asks_for_tls(received):
         raise TransportError(f"{address}: what listens there speaks TLS: its URL begins with https://")
     reply = _reply(received, method, path)
+    if isinstance(reply, NotFoundError) and reply.message.endswith(NO_ROUTE) and urlsplit(address).path.strip("/"):
+        reply.reword(
+            f"OPBOX_URL: expected the server's address, with a path only behind a proxy that has one, got {address}: the "
+            f"server has no {method} {urlsplit(address).path.rstrip('/')}{path}: leave the path out"
+        )
     if reply is not None:
         return reply
     status = received.status

@@ -44,12 +44,14 @@ __all__ = [
     "MODEL_INFER",
     "MODEL_LOAD",
     "MODEL_OUTPUTS",
+    "MODEL_TEXTS",
     "MODEL_TRACE",
     "MODEL_UNLOAD",
     "MODEL_VERSION",
     "MODEL_VERSION_BACKWARD",
     "MODEL_VERSION_INFER",
     "MODEL_VERSION_OUTPUTS",
+    "NO_ROUTE",
     "OPERATOR",
     "OPERATORS",
     "READY",
@@ -64,6 +66,8 @@ __all__ = [
     "USAGE",
 ]
 
+NO_ROUTE = "expected one of the routes of GET /openapi.json"
+"""How the error for a path that is none ends."""
 GRAPHS = "/v1/graphs"
 INFER_SHAPE = "/v1/infer_shape"
 INFER_TYPE = "/v1/infer_type"

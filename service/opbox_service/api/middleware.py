@@ -17,6 +17,7 @@ import structlog
 from starlette.middleware.cors import CORSMiddleware
 
 from opbox_protocol.errors import BadRequestError, NotFoundError, NotReadyError, error_to_json
+from opbox_protocol.routes import NO_ROUTE
 from opbox_protocol.wire import ANSWERED, CALL, HEADER_LENGTH, PART, PREFER
 
 from ..accounting.books import Books
@@ -221,7 +222,7 @@ class Middleware:
             wrong = BadRequestError(f"{place}: expected a method of GET /openapi.json, one of {', '.join(allowed)}")
             await send_error(wrong, context, send, 405, allowed)
         else:
-            missing = NotFoundError(f"{place}: expected one of the routes of GET /openapi.json")
+            missing = NotFoundError(f"{place}: {NO_ROUTE}")
             await send_error(missing, context, send)
 
     async def caller(self, authorization: bytes | None, address: str) -> Identity:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import BaseModel
 
 from opbox_protocol.errors import ForbiddenError, NotFoundError
+from opbox_protocol.routes import NO_ROUTE
 
 from ..owner_terms import Scope
 from .models import Body
@@ -175,7 +176,7 @@ class RouteTable:
         """As `find`; NotFoundError when there is none."""
         match = self.find(method, path)
         if match is None:
-            raise NotFoundError(f"{method} {path[:100]}: expected one of the routes of GET /openapi.json")
+            raise NotFoundError(f"{method} {path[:100]}: {NO_ROUTE}")
         return match
 
 
