@@ -102,10 +102,11 @@ def read_reply(
     if not tls and _asks_for_tls(received):
         raise TransportError(f"{address}: what listens there speaks TLS: its URL begins with https://")
     reply = _reply(received, method, path)
-    if isinstance(reply, NotFoundError) and reply.message.endswith(NO_ROUTE) and urlsplit(address).path.strip("/"):
+    base = urlsplit(address).path.rstrip("/")
+    if base and isinstance(reply, NotFoundError) and reply.message.endswith(NO_ROUTE):
         reply.reword(
-            f"OPBOX_URL: expected the server's address, with a path only behind a proxy that has one, got {address}: the "
-            f"server has no {method} {urlsplit(address).path.rstrip('/')}{path}: leave the path out"
+            "OPBOX_URL: expected the server's address, with a path only behind a proxy that has one, got "
+            f"{address}: the server has no {method} {base}{path}: leave the path out"
         )
     if reply is not None:
         return reply
