@@ -125,12 +125,28 @@ def _loaded(path: Any, who: str) -> ModelProto:
         raise FileNotFoundError(f"{who}: model_file: expected the path of an ONNX model, got {str(path)!r}: no file")
     try:
         model = onnx.load_model(path)
-        onnx.checker.check_model(model)
+        _check(model)
     except decode_error:
         raise MXNetError(f"{who}: {path}: expected an ONNX model, got other bytes") from None
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
         raise MXNetError(f"{who}: {path}: expected an ONNX model, got one that onnx refuses: {error}") from error
     return model
+
+
+def _check(model: ModelProto) -> None:
+    """Have onnx check a model. Its checker wants a shape of each input and output, which the format does not."""
+    from onnx import checker
+
+    values = (*model.graph.input, *model.graph.output)
+    tensors = [value.type.tensor_type for value in values if value.type.HasField("tensor_type")]
+    shapeless = [tensor for tensor in tensors if not tensor.HasField("shape")]
+    for tensor in shapeless:
+        tensor.shape.SetInParent()
+    try:
+        checker.check_model(model)
+    finally:
+        for tensor in shapeless:
+            tensor.ClearField("shape")
 
 
 def _opset(model: ModelProto) -> int:
