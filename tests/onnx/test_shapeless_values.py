@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+import onnx
 import opbox as mx
+from onnx import TensorProto, helper, numpy_helper
 
 from .models import exported, imported, same
 
