@@ -1,11 +1,13 @@
-"""Structured logs: one JSON object a line on standard error."""
+"""Structured logs on standard error: one JSON object a line, or at a terminal lines for people."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import logging
+import os
 import sys
+from collections.abc import MutableMapping
 from functools import cache
 from typing import Any, TextIO, TypeAlias
 
@@ -81,14 +83,21 @@ def configure(settings: Settings) -> None:
 
     stream: Any = LogStream(sys.stderr)
     level = getattr(logging, settings.log_level.upper())
+    at_terminal = sys.stderr is not None and sys.stderr.isatty()
+    for_people = at_terminal if settings.log_format == "auto" else settings.log_format == "text"
+    stamp = {"fmt": "%H:%M:%S", "utc": False} if for_people else {"fmt": "iso", "utc": True}
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(**stamp),
         structlog.processors.ExceptionRenderer(_transform()),
     ]
+    rendering: list[Any] = [structlog.processors.JSONRenderer()]
+    if for_people:
+        colors = at_terminal and not os.environ.get("NO_COLOR")
+        rendering = [_exceptions_as_text, structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0)]
     structlog.configure(
-        processors=[*shared, structlog.processors.JSONRenderer()],
+        processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,
@@ -99,7 +108,7 @@ def configure(settings: Settings) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.JSONRenderer(),
+                *rendering,
             ],
         )
     )
@@ -107,3 +116,14 @@ def configure(settings: Settings) -> None:
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))
     logging.getLogger(LOGGER).setLevel(level)
+
+
+def _exceptions_as_text(logger: Any, method: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Write a line's exceptions as Python does, the first cause first."""
+    if isinstance(rows := entry.get("exception"), list):
+        blocks = []
+        for row in reversed(rows):
+            frames = [f'  File "{one["filename"]}", line {one["lineno"]}, in {one["name"]}' for one in row["frames"]]
+            blocks.append("\n".join([*frames, f"{row['exc_type']}: {row['exc_value']}"]))
+        entry["exception"] = "\n".join(blocks)
+    return entry

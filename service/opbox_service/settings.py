@@ -395,6 +395,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Minimum level of log lines."
     )
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="Form of log lines; auto: for people at a terminal, JSON elsewhere."
+    )
     log_requests: bool = Field(default=False, description="Log every request, not only those that fail.")
     otlp_endpoint: str | None = Field(
         default=None,

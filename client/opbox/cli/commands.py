@@ -92,6 +92,8 @@ def _lint(name: str, words: Sequence[str]) -> int:
 def _brought(name: str, words: Sequence[str]) -> int:
     from importlib.metadata import entry_points  # a fifth of the time of --help, which has no need of it
 
+    if name == "serve" and sys.stderr.isatty() and not {"-h", "--help"}.intersection(words):
+        print("opbox serve: starting", file=sys.stderr, flush=True)  # its imports take a second or two
     for command in entry_points(group=BROUGHT, name=name):
         return int(command.load()(list(words)) or 0)
     raise click.ClickException(f"{name}: needs opbox-service: pip install 'opbox[server]'")
