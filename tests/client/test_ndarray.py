@@ -205,8 +205,8 @@ def test_reshape_to_another_size(x: mx.NDArray) -> None:
     assert x.reshape((1, -1), reverse=True).shape == (1, 6)
     # A code that splits an axis is read from the right too, by the method as by the operator.
     y = mx.nd.zeros((6, 4))
-    assert y.reshape((-4, 2, 3, 0), reverse=True).shape == (2, 3, 4)
-    assert mx.nd.reshape(y, (-4, 2, 3, 0), reverse=True).shape == (2, 3, 4)
+    assert y.reshape((2, 3, -4, 0), reverse=True).shape == (2, 3, 4)
+    assert mx.nd.reshape(y, (2, 3, -4, 0), reverse=True).shape == (2, 3, 4)
     assert mx.nd.reshape(y.reshape((-1,))[:6], (-4, 2, 3), reverse=True).shape == (2, 3)
 
 

@@ -63,7 +63,7 @@ def test_a_published_model_reaches_its_node_by_both_of_its_names(box: Box) -> No
         assert statuses(box.ann, name) == {200}
         assert box.ann.get(f"/v2/models/{name}/ready").status_code == 200
     with box.client("bob") as bob:
-        assert statuses(bob, "sums") == statuses(bob, "ann.sums") == {400}
+        assert statuses(bob, "sums") == statuses(bob, "ann.sums") == {404}
 
 
 def test_a_model_that_no_node_has_is_answered_as_a_server_does(box: Box) -> None:
@@ -74,7 +74,7 @@ def test_a_model_that_no_node_has_is_answered_as_a_server_does(box: Box) -> None
             by_gateway, own = (
                 client.request(method, f"/v2/models/nobodys/{path}", json=body) for client in (box.ann, direct)
             )
-            assert by_gateway.status_code == own.status_code == 400
+            assert by_gateway.status_code == own.status_code == 404
             assert by_gateway.json()["error"] == own.json()["error"]
     with httpx.Client(base_url=box.url, headers={"Authorization": "Bearer nobodys"}) as stranger:
         assert statuses(stranger, "sums") == {401}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import opbox as mx
-from opbox_protocol.errors import BadRequestError, MXNetError
+from opbox_protocol.errors import ModelNotReadyError, MXNetError, UnknownModelError
 from opbox_service.owner_files import folder_name
 from tests.cluster.test_recovery import kill
 from tests.contract.live import TOKENS, Live
@@ -44,7 +44,7 @@ def serves(server: Live, owner: str, name: str, scale: float) -> bool:
     with mx.serve.Client(server.url, TOKENS[owner]) as client:
         try:
             (output,) = client.model(name)(data=X).values()
-        except BadRequestError:
+        except (UnknownModelError, ModelNotReadyError):
             return False
         return np.array_equal(output, expected(X, scale))
 

@@ -53,6 +53,8 @@ def axes_of(p: Any, ndim: int) -> tuple[int, ...]:
     """The axes that `p` reduces, of an array of `ndim` dimensions; ShapeError when axis does not fit it."""
     if p.axis is None or (not p.axis and not isinstance(p, NumpyExtremeParams)):
         return tuple(range(ndim))
+    if not ndim and tuple(p.axis) in ((0,), (-1,)):  # as NumPy takes them of a number
+        return ()
     named = numpy_axes(p.axis, ndim)
     return tuple(i for i in range(ndim) if i not in named) if getattr(p, "exclude", False) else named
 
