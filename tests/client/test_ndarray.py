@@ -207,7 +207,7 @@ def test_reshape_to_another_size(x: mx.NDArray) -> None:
     y = mx.nd.zeros((6, 4))
     assert y.reshape((2, 3, -4, 0), reverse=True).shape == (2, 3, 4)
     assert mx.nd.reshape(y, (2, 3, -4, 0), reverse=True).shape == (2, 3, 4)
-    assert mx.nd.reshape(y.reshape((-1,))[:6], (-4, 2, 3), reverse=True).shape == (2, 3)
+    assert mx.nd.reshape(y.reshape((-1,))[:6], (2, 3, -4), reverse=True).shape == (2, 3)
 
 
 def test_copies(x: mx.NDArray) -> None:
