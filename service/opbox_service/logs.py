@@ -85,11 +85,10 @@ def configure(settings: Settings) -> None:
     level = getattr(logging, settings.log_level.upper())
     at_terminal = sys.stderr is not None and sys.stderr.isatty()
     for_people = at_terminal if settings.log_format == "auto" else settings.log_format == "text"
-    stamp = {"fmt": "%H:%M:%S", "utc": False} if for_people else {"fmt": "iso", "utc": True}
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(**stamp),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if for_people else "iso", utc=not for_people),
         structlog.processors.ExceptionRenderer(_transform()),
     ]
     rendering: list[Any] = [structlog.processors.JSONRenderer()]
