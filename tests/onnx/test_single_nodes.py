@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an axis that is not there": (
         {"op_type": "Softmax", "inputs": [ROWS], "attrs": {"axis": 2}},
-        "expected an ONNX model",
+        "node (Softmax): axis: expected -2 to 1, got 2",
     ),
 }
 

@@ -153,7 +153,7 @@ class WorkerProcess:
             if self._progress is not None:
                 self._progress.beat()
             tend(idle=self._turns.idle)
-            self._send_times(always=self._progress is None)  # as a sign of life, where there is no beat
+            self._send_times()
             self._send_account()
 
     def _send_times(self, *, always: bool = False) -> None:

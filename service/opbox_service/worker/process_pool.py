@@ -52,10 +52,8 @@ __all__ = ["ProcessPool"]
 
 ENDED_FIRST = 1000
 """Number of sessions to remember that ended before their start was reported."""
-SHARE_S = 1.0
-"""Seconds between two distributions of the processors."""
-WATCH_S = 1.0
-"""Seconds between two looks for workers that do not answer."""
+LOOK_S = 1.0
+"""Seconds between two looks for workers that do not answer, and two distributions of the processors."""
 ALL_S = 5.0
 """Seconds that a worker has for its part of a list that all give; one that is well takes milliseconds."""
 REMEMBERED = 100_000
@@ -133,8 +131,7 @@ class ProcessPool:
             raise failed[0]
         self._supervising = True
         self._spawn(self._sweep())
-        self._spawn(self._watch())
-        self._spawn(self._share_processors())
+        self._spawn(self._look_after())
 
     async def stop(self, grace_s: float) -> None:
         self._supervising = False
@@ -434,15 +431,11 @@ class ProcessPool:
             if self.restarts:
                 forget_orphans()
 
-    async def _watch(self) -> None:
+    async def _look_after(self) -> None:
         while True:
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(LOOK_S)
             for worker in self._all():
                 worker.watch()
-
-    async def _share_processors(self) -> None:
-        while True:
-            await asyncio.sleep(SHARE_S)
             self._shares.share([*self._all(), *self._code.workers()])
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
