@@ -19,7 +19,7 @@ from opbox import connection
 from opbox_service.settings import Settings
 from tests.contract.live import TOKENS, Live
 from tests.models.collector import Collector, collecting
-from tests.models.conftest import address_of, loaded
+from tests.models.conftest import address_of, loaded, wait_until
 from tests.models.grpc_client import calls, request
 
 INFER = "POST /v2/models/{model}/infer"
@@ -107,10 +107,16 @@ def test_an_error_and_its_line_in_the_log_name_the_trace(traced: Live, collector
         for inputs in ([], [{**TENSOR, "name": "other"}])
     ]
     answers.append(traced.clients["ann"].get("/v2/models/nothing").json())
-    lines = [json.loads(line) for line in Path(traced.log.name).read_text().splitlines() if line.startswith("{")]
-    logged = {line["request_id"]: line for line in lines if line.get("event") == "request"}
+
+    def logged() -> dict[str, dict[str, str]]:
+        whole = Path(traced.log.name).read_text().rpartition("\n")[0].splitlines()
+        lines = [json.loads(line) for line in whole if line.startswith("{")]
+        return {line["request_id"]: line for line in lines if line.get("event") == "request"}
+
+    # A line is written when its answer has been sent.
+    wait_until(lambda: {answer["request_id"] for answer in answers} <= logged().keys())
     for answer in answers:
-        line = logged[answer["request_id"]]
+        line = logged()[answer["request_id"]]
         assert (line["trace_id"], line["error"]) == (answer["trace_id"], answer["error"])
         spans = collector.wait(lambda spans: any("/v2/models" in span.name for span in spans), answer["trace_id"])
         (root,) = [span for name, span in spans.items() if "/v2/models" in name]
